@@ -1,0 +1,3 @@
+select *
+from {{ source('bronze', 'batches') }}
+where status = 'finished'

@@ -1,0 +1,7 @@
+with
+
+rules as (
+  {{ contract_rules() }}
+)
+
+select * from rules

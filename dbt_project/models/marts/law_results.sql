@@ -1,0 +1,1 @@
+{{ law_results() }}

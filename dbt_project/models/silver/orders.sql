@@ -1,0 +1,39 @@
+{{ config(
+  incremental_strategy='merge',
+  unique_key='order_id',
+  meta={'verdicts_of': ['orders']}
+) }}
+{% set done = done_until('_decided_at') %}
+with
+
+decisions as (
+  select *
+  from {{ ref('orders_dispositions') }}
+  where
+    disposition = 'current'
+    {% if done %}
+    and _decided_at > {{ done }}
+    {% endif %}
+),
+
+verdicts as (
+  {{ latest_verdicts('orders') }}
+),
+
+current_orders as (
+  select
+    decisions._record_id as record_id,
+    {% for field in contract('orders').fields %}
+    verdicts.{{ field.name }},
+    {% endfor %}
+    verdicts.warnings,
+    verdicts._source_file,
+    verdicts._position,
+    verdicts._batch_id,
+    decisions._verdict_contract,
+    decisions._decided_at
+  from decisions
+  inner join verdicts on decisions._record_id = verdicts._record_id
+)
+
+select * from current_orders

@@ -1,0 +1,2 @@
+{{ config(incremental_strategy='append') }}
+{{ judge('orders') }}

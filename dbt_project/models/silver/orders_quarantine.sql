@@ -1,0 +1,2 @@
+{{ config(incremental_strategy='append', meta={'verdicts_of': ['orders']}) }}
+{{ quarantine('orders') }}

@@ -1,0 +1,44 @@
+{{ config(
+  incremental_strategy='merge',
+  unique_key=['dataset', 'entry_id'],
+  meta={'verdicts_of': ['placsp_entries', 'placsp_deleted_entries']}
+) }}
+{% set done = done_until('_decided_at') %}
+with
+
+versions as (
+  select *
+  from {{ ref('placsp_entry_versions') }}
+  where
+    not is_superseded
+    {% if done %}
+    and _decided_at > {{ done }}
+    {% endif %}
+),
+
+decisions as (
+  select
+    _record_id,
+    disposition,
+    by_record_id
+  from {{ ref('placsp_entries_dispositions') }}
+  where disposition in ('current', 'withdrawn')
+),
+
+deletions as (
+  {{ accepted('placsp_deleted_entries', ['_record_id', 'deleted_at', 'deletion_type']) }}
+),
+
+entries as (
+  select
+    versions.* except (is_superseded),
+    decisions.disposition = 'withdrawn' as is_deleted,
+    deletions.deleted_at,
+    deletions.deletion_type
+  from versions
+  inner join decisions on versions.record_id = decisions._record_id
+  left join deletions
+    on decisions.by_record_id = deletions._record_id and decisions.disposition = 'withdrawn'
+)
+
+select * from entries

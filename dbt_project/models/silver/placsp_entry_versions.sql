@@ -1,0 +1,41 @@
+{{ config(
+  incremental_strategy='merge',
+  unique_key='record_id',
+  meta={'verdicts_of': ['placsp_entries', 'placsp_deleted_entries']}
+) }}
+{% set done = done_until('_decided_at') %}
+with
+
+decisions as (
+  select *
+  from {{ ref('placsp_entries_dispositions') }}
+  where
+    disposition in ('current', 'superseded', 'withdrawn')
+    {% if done %}
+    and _decided_at > {{ done }}
+    {% endif %}
+),
+
+verdicts as (
+  {{ latest_verdicts('placsp_entries') }}
+),
+
+versions as (
+  select
+    decisions._record_id as record_id,
+    verdicts._dataset as dataset,
+    {% for field in contract('placsp_entries').fields %}
+    verdicts.{{ field.name }},
+    {% endfor %}
+    decisions.disposition = 'superseded' as is_superseded,
+    verdicts.warnings,
+    verdicts._source_file,
+    verdicts._position,
+    verdicts._batch_id,
+    decisions._verdict_contract,
+    decisions._decided_at
+  from decisions
+  inner join verdicts on decisions._record_id = verdicts._record_id
+)
+
+select * from versions

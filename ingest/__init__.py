@@ -1,0 +1,1 @@
+"""Files nobody controls into Bronze, and what operators do with the lake."""

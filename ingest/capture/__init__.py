@@ -1,0 +1,1 @@
+"""Cutting files into records: exact text, position, and what a parser would silently leave out."""

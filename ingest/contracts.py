@@ -1,0 +1,318 @@
+"""Contracts: what a record type looks like, what is refused and why.
+
+A contract is the ``config.meta.contract`` of a dbt source table. dbt reads the same file; it is read
+here unrendered, so there is no Jinja in it outside descriptions.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ingest.errors import ContractError, InputError
+
+SEVERITIES = ("warn", "quarantine", "drop", "fail")
+STAGES = (
+    "file_read",
+    "xml_parsing",
+    "csv_parsing",
+    "json_parsing",
+    "schema_validation",
+    "business_rule",
+    "transformation",
+    "merge",
+    "catalogue",
+    "schema_migration",
+)
+# Judged again, a record must get the same verdict. Spark calls current_timestamp deterministic,
+# because it is one value per statement; a verdict outlives the statement.
+_VOLATILE = re.compile(
+    r"\b(rand|randn|random|uuid|now|current_timestamp|current_date|current_time|localtimestamp"
+    r"|monotonically_increasing_id|input_file_name|spark_partition_id|shuffle|current_user"
+    r"|session_user)\b",
+    re.IGNORECASE,
+)
+_TYPE = re.compile(
+    r"(string|text|int|bigint|decimal\(\d+, ?\d+\)|date|instant|timestamp|native)\Z"
+)
+
+
+class _LineLoader(yaml.SafeLoader):
+    """Loads YAML and remembers on which line each mapping starts."""
+
+
+def _mapping_with_line(loader: _LineLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    loader.flatten_mapping(node)
+    mapping: dict[str, Any] = loader.construct_mapping(node, deep=True)
+    mapping["__line__"] = node.start_mark.line + 1
+    return mapping
+
+
+_LineLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_with_line)
+
+
+def _without_lines(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_lines(v) for k, v in value.items() if k != "__line__"}
+    if isinstance(value, list):
+        return [_without_lines(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of the judged table: where its text comes from and what it must be."""
+
+    name: str
+    expression: str
+    type: str
+    format: str | None = None
+
+    @property
+    def spark_type(self) -> str:
+        """The type of the judged column as Spark SQL writes it."""
+        return (
+            self.type.replace("instant", "timestamp")
+            .replace("text", "string")
+            .replace("native", "boolean")
+        )
+
+    @property
+    def can_misfit(self) -> bool:
+        """Whether a text may fail to convert to this type."""
+        return self.type not in ("string", "text", "native", "array<string>")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One fault that a record can have. See DESIGN, "Rules"."""
+
+    code: str
+    severity: str
+    on_null: str
+    stage: str
+    reason: str
+    why: str
+    fix: str
+    line: int
+    when: str | None = None
+    misfit: tuple[str, ...] = ()
+    stops: bool = False
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset of a feed: which files are of it."""
+
+    name: str
+    prefix: str
+    feed: str | None = None
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a record type is. ``schema_ddl`` is the schema of the Bronze payload columns."""
+
+    record_type: str
+    version: str
+    owner: str
+    format: str
+    schema_ddl: str
+    feed: Mapping[str, Any]
+    datasets: tuple[Dataset, ...]
+    fields: tuple[Field, ...]
+    rules: tuple[Rule, ...]
+    path: Path
+    line: int
+    row_tag: str | None = None
+    terms: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def read_contract(self) -> str:
+        """Version and hash of what decides how records are read: schema and feed."""
+        text = json.dumps([self.schema_ddl, dict(self.feed), self.row_tag], sort_keys=True)
+        return f"{self.version}+{hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:12]}"
+
+    @property
+    def terms_hash(self) -> str:
+        """Hash of the whole contract, its schema included: has anything changed?"""
+        text = json.dumps([self.schema_ddl, _without_lines(self.terms)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def claims(self, name: str) -> bool:
+        """Whether a file of that name is of this record type."""
+        return any(fnmatch.fnmatch(name.lower(), p.lower()) for p in self.feed["files"])
+
+    def dataset_of_name(self, name: str) -> str | None:
+        """The dataset that a file's name says, by the longest prefix; None if it says none."""
+        fitting = [d for d in self.datasets if name.lower().startswith(d.prefix.lower())]
+        return max(fitting, key=lambda d: len(d.prefix)).name if fitting else None
+
+    def dataset_of_feed(self, feed_id: str | None) -> str | None:
+        """The dataset that a page's own feed id says; None if it says none."""
+        for dataset in self.datasets:
+            if feed_id and dataset.feed and dataset.feed in feed_id:
+                return dataset.name
+        return None
+
+
+def load_contracts(folder: Path) -> dict[str, Contract]:
+    """Read every contract below a folder of dbt source YAML.
+
+    Raises:
+        ContractError: A contract cannot work. All faults are named, each with file and line.
+    """
+    contracts: dict[str, Contract] = {}
+    faults: list[str] = []
+    for path in sorted(folder.glob("*.yml")):
+        try:
+            document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LineLoader) or {}  # noqa: S506
+        except yaml.YAMLError as error:
+            raise ContractError(f"{path} is no YAML: {error}. Mend the file.") from error
+        for source in document.get("sources", []):
+            for table in source.get("tables", []):
+                terms = table.get("config", {}).get("meta", {}).get("contract")
+                if terms is None:
+                    continue
+                try:
+                    contract = _contract(table["name"], terms, path)
+                except (KeyError, TypeError, AttributeError) as error:
+                    faults.append(
+                        f"{path}:{terms.get('__line__', '?')}: the contract of {table['name']} lacks "
+                        f"{error}. See docs/contracts.md for the keys a contract has."
+                    )
+                    continue
+                faults.extend(_faults(contract))
+                contracts[contract.record_type] = contract
+    if faults:
+        raise ContractError("Contracts that cannot work:\n  " + "\n  ".join(faults))
+    if not contracts:
+        raise ContractError(f"There is no contract in {folder}. Add a source table with one.")
+    return contracts
+
+
+def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contract:
+    if "schema_file" in terms:
+        ddl_path = path.parent / terms["schema_file"]
+        if not ddl_path.is_file():
+            raise ContractError(
+                f"{path}:{terms['__line__']}: schema_file {terms['schema_file']} of {record_type} is "
+                f"not beside it. Write the schema there, or inline as schema."
+            )
+        ddl = ddl_path.read_text(encoding="utf-8").strip()
+    else:
+        ddl = str(terms["schema"])
+    feed = _without_lines(terms["feed"])
+    return Contract(
+        record_type=record_type,
+        version=str(terms["version"]),
+        owner=str(terms["owner"]),
+        format=str(terms["format"]),
+        schema_ddl=ddl,
+        feed=feed,
+        datasets=tuple(Dataset(**d) for d in feed["datasets"]),
+        fields=tuple(
+            Field(f["name"], str(f["from"]).strip(), str(f["type"]), f.get("format"))
+            for f in terms["fields"]
+        ),
+        rules=tuple(
+            Rule(
+                code=str(r["code"]),
+                severity=str(r.get("severity")),
+                on_null=str(r.get("on_null")),
+                stage=str(r.get("stage")),
+                reason=str(r.get("reason")),
+                why=str(r.get("why") or ""),
+                fix=str(r.get("fix") or ""),
+                line=int(r["__line__"]),
+                when=str(r["when"]).strip() if r.get("when") is not None else None,
+                misfit=tuple(r.get("misfit") or ()),
+                stops=bool(r.get("stops")),
+            )
+            for r in terms["rules"]
+        ),
+        path=path,
+        line=int(terms["__line__"]),
+        row_tag=terms.get("row_tag"),
+        terms=terms,
+    )
+
+
+def _faults(contract: Contract) -> Iterable[str]:
+    """What is wrong with a contract, as far as its text tells."""
+    names = {f.name for f in contract.fields}
+    for item in contract.fields:
+        inner = item.type[6:-1] if item.type.startswith("array<") else item.type
+        if not _TYPE.match(inner):
+            yield (
+                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: type "
+                f"'{item.type}' is unknown. Use string, text, int, bigint, decimal(p,s), date, "
+                f"instant, timestamp with a format, native, or array<...> of these."
+            )
+        if item.type == "timestamp" and not item.format:
+            yield (
+                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: a "
+                f"timestamp needs its format, for example yyyy-MM-dd HH:mm:ss."
+            )
+    seen: set[str] = set()
+    covered: set[str] = set()
+    for rule in contract.rules:
+        place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}: "
+        if not re.fullmatch(r"[A-Z][A-Z0-9_]*", rule.code):
+            yield place + "a code is UPPER_SNAKE and states the fault."
+        if rule.code in seen:
+            yield place + "the code is there twice. Give one of the two another name."
+        seen.add(rule.code)
+        if rule.severity not in SEVERITIES:
+            yield place + f"severity is '{rule.severity}'. It must be one of {', '.join(SEVERITIES)}."
+        if rule.on_null not in ("refuse", "pass"):
+            yield (
+                place + "on_null is missing. Say what a predicate that is null means: refuse or pass; "
+                "there is no default, because a forgotten null is how bad rows get through."
+            )
+        if rule.stage not in STAGES:
+            yield place + f"stage is '{rule.stage}'. It must be one of {', '.join(STAGES)}."
+        if not rule.why or not rule.fix:
+            yield place + "it lacks why or fix. Whoever finds a refused row needs both."
+        if (rule.when is None) == (not rule.misfit):
+            yield place + "it needs either when (a predicate) or misfit (fields that did not convert)."
+        for name in rule.misfit:
+            if name not in names:
+                yield place + f"misfit names '{name}', which is no field of the contract."
+        covered.update(rule.misfit)
+        if rule.when and (found := _VOLATILE.search(rule.when)):
+            yield (
+                place + f"it uses {found.group(0)}, which is not deterministic: judged again, a record "
+                "would get another verdict. Compare with a column such as _ingested_at."
+            )
+    for item in contract.fields:
+        if item.can_misfit and item.name not in covered:
+            yield (
+                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: no rule "
+                f"lists it under misfit, so a text that is no {item.type} would become null in silence. "
+                f"Add it to one."
+            )
+
+
+def feed_of(contracts: Mapping[str, Contract], name: str) -> list[Contract]:
+    """The contracts that claim a file of that name: the record types it can hold."""
+    return [c for c in contracts.values() if c.claims(name)]
+
+
+def check_dataset(contracts: Mapping[str, Contract], dataset: str) -> None:
+    """Refuse a ``--dataset`` that no contract knows.
+
+    Raises:
+        InputError: No contract has the dataset.
+    """
+    known = sorted({d.name for c in contracts.values() for d in c.datasets})
+    if dataset not in known:
+        raise InputError(f"Dataset '{dataset}' is in no contract. Known datasets: {', '.join(known)}.")

@@ -1,0 +1,154 @@
+"""A lake's folders and the small tables that ingest keeps in them without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+SCHEMAS = ("bronze", "silver", "marts")
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+FILES = pa.schema(
+    [
+        ("source_file", pa.string()),
+        ("file_sha256", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("modified_at", _INSTANT),
+        ("dataset", pa.string()),
+        ("record_type", pa.string()),
+        ("batch_id", pa.string()),
+        ("ingested_at", _INSTANT),
+        ("records_found", pa.int64()),
+        ("records", pa.int64()),
+        ("corrupt_records", pa.int64()),
+        ("status", pa.string()),
+        ("error_type", pa.string()),
+        ("error_message", pa.string()),
+    ]
+)
+BATCHES = pa.schema(
+    [
+        ("batch_id", pa.string()),
+        ("started_at", _INSTANT),
+        ("finished_at", _INSTANT),
+        ("command", pa.string()),
+        ("pipeline_version", pa.string()),
+        ("files_ingested", pa.int64()),
+        ("files_failed", pa.int64()),
+        ("files_ignored", pa.int64()),
+        ("records", pa.int64()),
+        ("corrupt_records", pa.int64()),
+        ("status", pa.string()),
+    ]
+)
+RUN_FAILURES = pa.schema(
+    [
+        ("failure_id", pa.string()),
+        ("run_id", pa.string()),
+        ("node", pa.string()),
+        ("stage", pa.string()),
+        ("error_type", pa.string()),
+        ("error_message", pa.string()),
+        ("failed_at", _INSTANT),
+        ("pipeline_version", pa.string()),
+    ]
+)
+_OPERATIONS = {"files": FILES, "batches": BATCHES, "run_failures": RUN_FAILURES}
+
+
+class Lake:
+    """The folder of a lake: ``<path>/<schema>/<table>`` are Delta tables, ``<path>/_state`` is ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def state(self) -> Path:
+        """What is about the lake and not in it: the lock, dbt's logs, the state of the last run."""
+        return self.path / "_state"
+
+    def table_path(self, schema: str, table: str) -> Path:
+        """Where a table lies, whether it is there or not."""
+        return self.path / schema / table
+
+    def tables(self) -> list[tuple[str, str]]:
+        """The Delta tables that lie in the lake, as (schema, table), sorted."""
+        return sorted(
+            (log.parent.parent.name, log.parent.name)
+            for schema in SCHEMAS
+            for log in (self.path / schema).glob("*/_delta_log")
+        )
+
+    def create_operations(self) -> None:
+        """Create the tables of files, batches and failures where they are not there yet."""
+        for name, schema in _OPERATIONS.items():
+            path = self.table_path("bronze", name)
+            if not (path / "_delta_log").is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                DeltaTable.create(
+                    str(path), schema, mode="ignore", configuration={"delta.appendOnly": "true"}
+                )
+
+    def append(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to one of the operational tables, in one commit; none for no rows."""
+        if rows:
+            write_deltalake(
+                str(self.table_path("bronze", table)),
+                pa.Table.from_pylist([dict(row) for row in rows], schema=_OPERATIONS[table]),
+                mode="append",
+            )
+
+    def read(self, schema: str, table: str, columns: Sequence[str]) -> pa.Table:
+        """Read columns of a table without Spark; an empty table where there is none."""
+        path = self.table_path(schema, table)
+        if not (path / "_delta_log").is_dir():
+            return pa.table({name: [] for name in columns})
+        dataset = DeltaTable(str(path)).to_pyarrow_dataset()
+        return dataset.to_table(columns=list(columns))
+
+    def finished_batches(self) -> set[str]:
+        """Ids of the batches whose rows count."""
+        table = self.read("bronze", "batches", ["batch_id", "status"])
+        return {r["batch_id"] for r in table.to_pylist() if r["status"] == "finished"}
+
+    def known_files(self) -> dict[tuple[str, str | None], str]:
+        """What finished batches know: (content hash, record type) -> newest status."""
+        finished = self.finished_batches()
+        table = self.read(
+            "bronze", "files", ["file_sha256", "record_type", "status", "batch_id", "source_file"]
+        )
+        rows = sorted(table.to_pylist(), key=lambda r: str(r["batch_id"]))
+        return {
+            (r["file_sha256"], r["record_type"] or f"ignored {r['source_file']}"): r["status"]
+            for r in rows
+            if r["batch_id"] in finished
+        }
+
+    def versions(self) -> dict[str, int]:
+        """The newest Delta version of every table: has anything in the lake changed?"""
+        found = {}
+        for schema, table in self.tables():
+            commits = (self.table_path(schema, table) / "_delta_log").glob("*.json")
+            numbers = [int(c.stem) for c in commits if c.stem.isdigit()]
+            found[f"{schema}.{table}"] = max(numbers, default=-1)
+        return found
+
+    def read_state(self) -> dict[str, Any]:
+        """What the last run left, or nothing."""
+        try:
+            state: dict[str, Any] = json.loads((self.state / "last_run.json").read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return state
+
+    def write_state(self, state: Mapping[str, Any]) -> None:
+        """Keep what the next run needs to know, in one step."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        unfinished = self.state / "last_run.json.tmp"
+        unfinished.write_text(json.dumps(state, indent=1, sort_keys=True), "utf-8")
+        unfinished.replace(self.state / "last_run.json")

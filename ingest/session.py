@@ -1,0 +1,114 @@
+"""The Spark session: one per process, with Delta and a catalog that is rebuilt from the lake."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ingest.environment import cds_options, check_java, jar_paths
+from ingest.lake import SCHEMAS, Lake
+
+CORES = os.cpu_count() or 2
+# Input from which on the optimising compiler pays for itself.
+LONG_RUN_BYTES = 200_000_000
+
+
+def start_session(
+    *,
+    input_bytes: int = 0,
+    memory: str = "4g",
+    jvm_options: Sequence[str] | None = None,
+    scratch: Path | None = None,
+) -> SparkSession:
+    """Start Spark for this process, or return the session that is there.
+
+    Args:
+        input_bytes: Size of what will be read: a short run starts quicker with the first compiler
+            alone, a long one is slower with it.
+        memory: Heap of the driver.
+        jvm_options: Options instead of those of the class archive.
+        scratch: Folder for Spark's own temporary files.
+
+    Raises:
+        EnvironmentProblemError: Java or Delta's jars are missing.
+    """
+    if SparkSession.getActiveSession() is None:
+        check_java()
+    # Workers must run the interpreter in use, not the first python3 on the path.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    options = list(cds_options() if jvm_options is None else jvm_options)
+    options.append("-XX:+UseSerialGC" if CORES <= 2 else "-XX:+UseParallelGC")
+    if input_bytes < LONG_RUN_BYTES:
+        options.append("-XX:TieredStopAtLevel=1")
+    logging = Path(__file__).parent / "log4j2.properties"
+    options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
+    settings = {
+        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jar_paths()),
+        "spark.driver.extraJavaOptions": " ".join(f'"{o}"' for o in options),
+        "spark.driver.memory": memory,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        # Small tables: else each commit runs 50 and each shuffle 200 tasks.
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.databricks.delta.snapshotPartitions": str(CORES),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(CORES),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str((scratch or Path(tempfile.gettempdir())) / "spark-warehouse"),
+    }
+    if scratch is not None:
+        settings["spark.local.dir"] = str(scratch)
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("lakehouse")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def register(spark: SparkSession, lake: Lake) -> None:
+    """Make the session's catalog say what the lake's folders hold, and nothing else.
+
+    The macro ``register_lake`` does the same for a plain ``dbt build``.
+    """
+    known = {row.namespace for row in spark.sql("show schemas").collect()}
+    for schema in SCHEMAS:
+        if schema in known:
+            spark.sql(f"drop schema {schema} cascade")
+        folder = str(lake.path / schema).replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"create schema {schema} location '{folder}'")
+    for schema, table in lake.tables():
+        location = str(lake.table_path(schema, table)).replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"create table {schema}.`{table}` using delta location '{location}'")
+
+
+def warm_up(jvm_options: list[str]) -> None:
+    """Run a session that loads the classes which a run needs; see ``build_class_archive``.
+
+    Args:
+        jvm_options: Options for the JVM that is started.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        spark = start_session(jvm_options=jvm_options, scratch=Path(folder))
+        spark.sparkContext.setLogLevel("ERROR")
+        path = f"{folder}/warm_up"
+        spark.sql(
+            f"create table delta.`{path}` using delta as select cast(id as string) as id, "
+            "from_xml('<a><b>1</b></a>', 'b STRING').b as b, from_csv('1,2', 'c STRING, d STRING').c "
+            "as c from range(10)"
+        )
+        spark.sql(
+            f"merge into delta.`{path}` as t using (select '3' as id, 'x' as b, 'y' as c) as s "
+            "on t.id = s.id when matched then update set * when not matched then insert *"
+        )
+        spark.sql(
+            f"select b, count(*), max_by(id, c), row_number() over (partition by b order by b) "
+            f"from delta.`{path}` group by b"
+        ).collect()

@@ -1,0 +1,41 @@
+{% macro contract(record_type) %}
+  {#- The contract of a record type, as it stands in its source YAML (config.meta.contract). -#}
+  {% if not execute %}{{ return({'fields': [], 'rules': [], 'key': [], 'version': none}) }}{% endif %}
+  {% set source_id = 'source.lakehouse.bronze.' ~ record_type %}
+  {% if source_id not in graph.sources %}
+    {{ exceptions.raise_compiler_error(
+      "No contract for record type '" ~ record_type ~ "'. Add a table of that name to the source "
+      ~ "'bronze' in dbt_project/models/bronze/, with config.meta.contract.") }}
+  {% endif %}
+  {{ return(graph.sources[source_id].config.meta.contract) }}
+{% endmacro %}
+
+
+{% macro contracts() %}
+  {#- Every contract by record type, sorted by name. -#}
+  {% set found = {} %}
+  {% if execute %}
+    {% for node in graph.sources.values() | sort(attribute='name') %}
+      {% if node.source_name == 'bronze' and node.config.meta.contract %}
+        {% do found.update({node.name: node.config.meta.contract}) %}
+      {% endif %}
+    {% endfor %}
+  {% endif %}
+  {{ return(found) }}
+{% endmacro %}
+
+
+{% macro verdict_contract(record_type) %}
+  {#- Version and hash of what decides a verdict: the whole contract of the record type. -#}
+  {% if not execute %}{{ return('') }}{% endif %}
+  {% set terms = contract(record_type) %}
+  {{ return(terms.version ~ '+' ~ local_md5(tojson(terms, sort_keys=true))[:12]) }}
+{% endmacro %}
+
+
+{% macro verdict_contracts(record_types) %}
+  {#- One text for the contracts that a derived table hangs on. -#}
+  {% set texts = [] %}
+  {% for record_type in record_types %}{% do texts.append(verdict_contract(record_type)) %}{% endfor %}
+  {{ return(texts | join(' ')) }}
+{% endmacro %}

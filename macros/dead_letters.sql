@@ -1,0 +1,191 @@
+{% macro dead_letters() %}
+  {#- Refused records of every stage as dead letters: what is wrong in words, and the evidence.
+
+  Reads verdicts and the operational tables only, never a Silver result, so that it can be built when
+  Silver could not. A table of verdicts that is not there yet is left out. -#}
+  {% set record_types = var('record_types') %}
+  {% set rules = contracts() %}
+  {% set worked_in = {} %}
+  {% set judged = [] %}
+  {% if execute %}
+    {% for record_type in record_types %}
+      {% if load_relation(ref(record_type ~ '_judged')) is not none %}{% do judged.append(record_type) %}{% endif %}
+    {% endfor %}
+    {% if is_incremental() %}
+      {% for row in run_query(
+        "select record_type, date_format(max(_judged_at), 'yyyy-MM-dd HH:mm:ss.SSSSSS') from " ~ this
+        ~ " where _judged_at is not null group by record_type").rows %}
+        {% do worked_in.update({row[0]: row[1]}) %}
+      {% endfor %}
+    {% endif %}
+  {% else %}
+    {% set judged = record_types %}
+  {% endif %}
+with
+
+{% for record_type in judged %}
+{{ record_type }} as (
+  select
+    verdicts._record_id as record_id,
+    '{{ record_type }}' as record_type,
+    verdicts._source_file as source_file,
+    verdicts._dataset as dataset,
+    {% set refusing = (rules.get(record_type) or {'rules': []}).rules | rejectattr('severity', 'equalto', 'warn') | list %}
+    case element_at(verdicts.failure_reasons, 1)
+      {% for rule in refusing %}
+      when '{{ rule.code }}' then '{{ rule.stage }}'
+      {% endfor %}
+      else 'business_rule'
+    end as stage,
+    element_at(verdicts.failure_reasons, 1) as error_type,
+    concat(
+      '{{ record_type }}, ', verdicts._source_file,
+      '{{ ' line ' if (rules.get(record_type) or {}).format == 'csv' else ' record ' }}',
+      verdicts._position, ': ',
+      coalesce(
+        concat(
+          verdicts._parse_error.message, ' (line ', verdicts._parse_error.line, ', column ',
+          verdicts._parse_error.column, '). '
+        ),
+        concat(array_join(verdicts._misfits, '; '), '. '),
+        ''
+      ),
+      case element_at(verdicts.failure_reasons, 1)
+        {% for rule in refusing %}
+        when '{{ rule.code }}' then {{ sql_string(rule.code ~ ': ' ~ rule.why ~ ' ' ~ rule.fix) }}
+        {% endfor %}
+        else ''
+      end
+    ) as error_message,
+    verdicts._position as position,
+    concat_ws(
+      '|',
+      {% for column in (rules.get(record_type) or {'key': ['_record_id']}).key %}
+      coalesce(verdicts.{{ column }}, ''){{ ',' if not loop.last }}
+      {% endfor %}
+    ) as business_key,
+    verdicts.failure_reasons,
+    verdicts._verdict_contract as verdict_contract,
+    verdicts._pipeline_version as pipeline_version,
+    verdicts._batch_id as batch_id,
+    verdicts._judged_at
+  from ({{ latest_verdicts(record_type) }}) as verdicts
+  where
+    size(verdicts.failure_reasons) > 0
+    {% if worked_in.get(record_type) %}
+    and verdicts._judged_at > timestamp'{{ worked_in[record_type] }}Z'
+    {% endif %}
+),
+
+{{ record_type }}_payloads as (
+  select
+    _record_id as record_id,
+    payload
+  from {{ ref('stg_' ~ record_type) }}
+  where _batch_id in (select distinct batch_id from {{ record_type }})
+),
+
+{% endfor %}
+refused_records as (
+  {% for record_type in judged %}
+  {{ 'union all' if not loop.first }}
+  select
+    sha2(concat_ws('|', refused.record_id, refused.stage, refused.verdict_contract, '1'), 256) as dead_letter_id,
+    refused.*,
+    payloads.payload,
+    1 as attempt
+  from {{ record_type }} as refused
+  inner join {{ record_type }}_payloads as payloads on refused.record_id = payloads.record_id
+  {% endfor %}
+),
+
+failed_files as (
+  select
+    *,
+    row_number() over (partition by file_sha256, source_file, record_type order by batch_id) as attempt
+  from {{ ref('stg_files') }}
+  where status = 'failed'
+),
+
+refused_files as (
+  select
+    sha2(concat_ws('|', file_sha256, source_file, record_type, 'file_read', attempt), 256) as dead_letter_id,
+    cast(null as string) as record_id,
+    record_type,
+    source_file,
+    coalesce(dataset, 'unknown') as dataset,
+    'file_read' as stage,
+    error_type,
+    error_message,
+    cast(null as int) as position,
+    cast(null as string) as business_key,
+    array(error_type) as failure_reasons,
+    cast(null as string) as verdict_contract,
+    cast(null as string) as pipeline_version,
+    batch_id,
+    cast(null as timestamp) as _judged_at,
+    cast(null as string) as payload,
+    attempt
+  from failed_files
+),
+
+failed_statements as (
+  select
+    failure_id as dead_letter_id,
+    cast(null as string) as record_id,
+    node as record_type,
+    cast(null as string) as source_file,
+    'unknown' as dataset,
+    stage,
+    error_type,
+    error_message,
+    cast(null as int) as position,
+    cast(null as string) as business_key,
+    array(error_type) as failure_reasons,
+    cast(null as string) as verdict_contract,
+    pipeline_version,
+    run_id as batch_id,
+    cast(null as timestamp) as _judged_at,
+    cast(null as string) as payload,
+    1 as attempt
+  from {{ ref('stg_run_failures') }}
+),
+
+all_stages as (
+  {% if judged %}
+  select * from refused_records
+  union all
+  {% endif %}
+  select * from refused_files
+  union all
+  select * from failed_statements
+),
+
+letters as (
+  select
+    dead_letter_id,
+    record_type,
+    source_file,
+    dataset,
+    stage,
+    error_type,
+    error_message,
+    {{ run_clock() }} as processing_timestamp,
+    position,
+    record_id,
+    business_key,
+    failure_reasons,
+    payload,
+    verdict_contract,
+    pipeline_version,
+    batch_id,
+    attempt,
+    _judged_at
+  from all_stages
+  {% if is_incremental() %}
+  where dead_letter_id not in (select dead_letter_id from {{ this }})
+  {% endif %}
+)
+
+select * from letters
+{% endmacro %}

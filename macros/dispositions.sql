@@ -1,0 +1,137 @@
+{% macro dispositions(record_type) %}
+  {#- What became of every accepted record of a record type, from its contract's key and version.
+
+  Of one key the newest version is current and each older one is superseded by the next newer;
+  versions of one instant are ordered by content, so that the order of arrival does not matter. An
+  exact repeat is a duplicate of the one ingested first. A current version whose key was deleted at
+  its instant or later is withdrawn by that deletion.
+
+  Only keys that new verdicts touch are worked out again. -#}
+  {% set terms = contract(record_type) %}
+  {% set key = terms.key %}
+  {% set done = done_until('_decided_at') %}
+  {% set withdrawal = terms.withdrawn_by %}
+with
+
+accepted as (
+  {{ accepted(record_type, ['_record_id', '_dataset', '_batch_id', '_source_file', '_position',
+    '_payload_sha256', '_judged_at', terms.version or '_ingested_at']
+    + (key | reject('equalto', '_dataset') | list)) }}
+),
+
+{% if withdrawal %}
+deletions as (
+  {{ accepted(withdrawal.record_type, ['_record_id', '_payload_sha256', '_judged_at', withdrawal.at]
+    + withdrawal.key) }}
+),
+
+newest_deletions as (
+  select
+    {{ withdrawal.key | join(', ') }},
+    max({{ withdrawal.at }}) as deleted_at,
+    max_by(_record_id, struct({{ withdrawal.at }}, _payload_sha256, _record_id)) as deletion_id
+  from deletions
+  group by {{ withdrawal.key | join(', ') }}
+),
+{% endif %}
+
+{% if done %}
+touched as (
+  select {{ key | join(', ') }} from accepted where _judged_at > {{ done }}
+  {% if withdrawal %}
+  union
+  select {{ withdrawal.key | join(', ') }} from deletions where _judged_at > {{ done }}
+  {% endif %}
+),
+{% endif %}
+
+candidates as (
+  select accepted.*
+  from accepted
+  {% if done %}
+  left semi join touched
+    on {% for column in key %}{{ ' and ' if not loop.first }}accepted.{{ column }} = touched.{{ column }}{% endfor %}
+  {% endif %}
+),
+
+repeats as (
+  select
+    *,
+    first_value(_record_id) over same_content as first_record_id,
+    row_number() over same_content as repeat_number
+  from candidates
+  window same_content as (
+    partition by {{ key | join(', ') }}, {{ terms.version }}, _payload_sha256
+    order by _batch_id, _source_file, _position
+  )
+),
+
+versions as (
+  select
+    *,
+    lead(_record_id) over (
+      partition by {{ key | join(', ') }} order by {{ terms.version }}, _payload_sha256
+    ) as next_record_id
+  from repeats
+  where repeat_number = 1
+),
+
+decided as (
+  select
+    versions._record_id,
+    versions._dataset,
+    versions._batch_id,
+    {% for column in key if column != '_dataset' %}
+    versions.{{ column }},
+    {% endfor %}
+    versions.{{ terms.version }},
+    case
+      when versions.next_record_id is not null then 'superseded'
+      {% if withdrawal %}
+      when newest_deletions.deleted_at >= versions.{{ terms.version }} then 'withdrawn'
+      {% endif %}
+      else 'current'
+    end as disposition,
+    {% if withdrawal %}
+    coalesce(
+      versions.next_record_id,
+      case
+        when newest_deletions.deleted_at >= versions.{{ terms.version }}
+          then newest_deletions.deletion_id
+      end
+    ) as by_record_id
+    {% else %}
+    versions.next_record_id as by_record_id
+    {% endif %}
+  from versions
+  {% if withdrawal %}
+  left join newest_deletions
+    on {% for column in key %}{{ ' and ' if not loop.first }}versions.{{ column }} = newest_deletions.{{ withdrawal.key[loop.index0] }}{% endfor %}
+  {% endif %}
+
+  union all
+
+  select
+    _record_id,
+    _dataset,
+    _batch_id,
+    {% for column in key if column != '_dataset' %}
+    {{ column }},
+    {% endfor %}
+    {{ terms.version }},
+    'duplicate' as disposition,
+    first_record_id as by_record_id
+  from repeats
+  where repeat_number > 1
+),
+
+stamped as (
+  select
+    *,
+    '{{ verdict_contracts([record_type] + ([withdrawal.record_type] if withdrawal else [])) }}' as _verdict_contract,
+    {{ run_clock() }} as _decided_at
+  from decided
+)
+
+select * from stamped
+{% endmacro %}

@@ -1,0 +1,77 @@
+{% macro typed(expression, type, format=none) %}
+  {#- A text as a typed value that says what the text says, or null (law 9).
+
+  Spark's own casts misread: "1,5" becomes 15, 1.239 becomes 1.24. So a pattern decides what is a
+  value of the type, and only then try_cast converts. The SQL means the same with ANSI on and off.
+  Blanks around a number or a date are no fault. -#}
+  {%- if type.startswith('array<') -%}
+    transform({{ expression }}, item -> {{ typed('item', type[6:-1], format) }})
+  {%- elif type in ('string', 'native') -%}
+    {{ expression }}
+  {%- elif type == 'text' -%}
+    trim({{ expression }})
+  {%- elif type in ('int', 'bigint') -%}
+    case
+      when trim({{ expression }}) rlike '^[+-]?[0-9]{1,19}\\z'
+        then try_cast(trim({{ expression }}) as {{ type }})
+    end
+  {%- elif type.startswith('decimal(') -%}
+    {%- set precision, scale = type[8:-1].split(',') -%}
+    case
+      when trim({{ expression }})
+        rlike '^[+-]?[0-9]{1,{{ precision | int - scale | int }}}(\\.[0-9]{1,{{ scale | int }}}0*)?\\z'
+        then try_cast(trim({{ expression }}) as {{ type }})
+    end
+  {%- elif type == 'date' -%}
+    case
+      when trim({{ expression }})
+        rlike '^[0-9]{4}-[0-9]{2}-[0-9]{2}(Z|[+-][0-9]{2}:[0-9]{2})?\\z'
+        then try_cast(substring(trim({{ expression }}), 1, 10) as date)
+    end
+  {%- elif type == 'instant' -%}
+    case
+      when trim({{ expression }}) rlike
+        '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,6}0*)?(Z|[+-][0-9]{2}:[0-9]{2})\\z'
+        then try_cast(trim({{ expression }}) as timestamp)
+    end
+  {%- elif type == 'timestamp' -%}
+    case
+      when
+        date_format(try_to_timestamp(trim({{ expression }}), '{{ format }}'), '{{ format }}')
+        = trim({{ expression }})
+        then try_to_timestamp(trim({{ expression }}), '{{ format }}')
+    end
+  {%- else -%}
+    {{ exceptions.raise_compiler_error(
+      "Type '" ~ type ~ "' is unknown. Types: string, text, int, bigint, decimal(p,s), date, "
+      ~ "instant, timestamp (with format), native, and array<...> of these.") }}
+  {%- endif -%}
+{% endmacro %}
+
+
+{% macro misfit(raw, value, type) %}
+  {#- Whether there was a text that did not convert. Never null. -#}
+  {%- if type.startswith('array<') -%}
+    exists(
+      arrays_zip(coalesce({{ raw }}, array()) as raw, coalesce({{ value }}, array()) as value),
+      pair -> trim(pair.raw) <> '' and pair.value is null
+    )
+  {%- else -%}
+    coalesce(trim({{ raw }}) <> '', false) and {{ value }} is null
+  {%- endif -%}
+{% endmacro %}
+
+
+{% macro misfit_text(field) %}
+  {#- What a value that did not convert says, in words: `qty is 'two'`. -#}
+  {%- if field.type.startswith('array<') -%}
+    concat(
+      '{{ field.name }} holds \'',
+      element_at(filter(arrays_zip(raw_{{ field.name }} as raw, {{ field.name }} as value),
+        pair -> trim(pair.raw) <> '' and pair.value is null), 1).raw,
+      '\''
+    )
+  {%- else -%}
+    concat('{{ field.name }} is \'', raw_{{ field.name }}, '\'')
+  {%- endif -%}
+{% endmacro %}
