@@ -44,6 +44,7 @@ setup: $(RUNTIME) $(JARS) $(CLASSES) ## Make the environment and fetch Delta's j
 
 setup-dev: $(DEV) $(JARS) $(CLASSES) ## The same, and what tests and linters need
 
+# An environment that has the development tools keeps them: the dev lock holds the runtime's too.
 # Python is looked at before ingest is run with it: an old one could not even read the code.
 $(RUNTIME): requirements/runtime.lock requirements/bootstrap.lock
 	@command -v "$$PYTHON" > /dev/null || { \
@@ -51,7 +52,7 @@ $(RUNTIME): requirements/runtime.lock requirements/bootstrap.lock
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$$PYTHON is $$("$$PYTHON" --version 2>&1); 3.11 or newer is needed. Install one and name it: make setup PYTHON=<path>" >&2; exit 2; }
 	@echo "Making the environment in .venv (once, some minutes) ..."
-	@"$$PYTHON" -m ingest.environment packages requirements/runtime.lock
+	@"$$PYTHON" -m ingest.environment packages requirements/$(if $(wildcard $(DEV)),dev,runtime).lock
 	@touch $@
 
 $(DEV): requirements/dev.lock $(RUNTIME)

@@ -155,9 +155,17 @@ def _by_header(
     """Group files whose columns stand in one order, and within these into tasks by size."""
     groups: dict[tuple[str, ...] | None, list[ProbedFile]] = {}
     for file in files:
-        key = file.header.parse_columns if file.header else None
+        key = _parse_columns(file.header) if file.header else None
         groups.setdefault(key, []).append(file)
     return {key: _tasks(group) for key, group in groups.items()}
+
+
+def _parse_columns(header: csv.Header) -> tuple[str, ...]:
+    """Names to parse a file's values with, in their order; what the contract lacks is named apart."""
+    return tuple(
+        name if name is not None else f"_extra_{number}"
+        for number, name in enumerate(header.columns, start=1)
+    )
 
 
 def _tasks(files: Sequence[ProbedFile]) -> list[list[_CutTask]]:

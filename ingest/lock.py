@@ -52,8 +52,9 @@ class LakeLock:
         """
         self._make_folder()
         try:
-            # Not inherited by children: a worker that outlives its run must not keep the lake.
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # Python opens it so that no child inherits it: one that outlives the run, such as a
+            # JVM, must not keep the lake.
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise self._refusal(f"{self.path} cannot be opened ({error.strerror})") from error
         try:

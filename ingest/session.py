@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -39,6 +40,8 @@ def start_session(
     """
     if SparkSession.getActiveSession() is None:
         check_java()
+    # pyspark writes every refused statement as JSON, trace and all, beside the error it raises.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     # Workers must run the interpreter in use, not the first python3 on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -46,8 +49,8 @@ def start_session(
     options.append("-XX:+UseSerialGC" if CORES <= 2 else "-XX:+UseParallelGC")
     if input_bytes < LONG_RUN_BYTES:
         options.append("-XX:TieredStopAtLevel=1")
-    logging = Path(__file__).parent / "log4j2.properties"
-    options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
+    log_settings = Path(__file__).parent / "log4j2.properties"
+    options.append(f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
     settings = {
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jar_paths()),
         "spark.driver.extraJavaOptions": " ".join(f'"{o}"' for o in options),

@@ -280,7 +280,9 @@ def test_set_up_without_a_python_says_so(clone: Path) -> None:
 
 def test_set_up_with_an_old_python_says_so(clone: Path, tmp_path: Path) -> None:
     old = tmp_path / "python3.9"
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.1\nexit 1\n')
+    old.write_text(
+        '#!/bin/sh\ncase "$*" in --version) echo Python 3.9.1 ;; *version_info*) exit 1 ;; esac\n'
+    )
     old.chmod(0o755)
     told = make(clone, "setup", f"PYTHON={old}")
     assert "is Python 3.9.1; 3.11 or newer is needed" in complaint(told)

@@ -1,0 +1,80 @@
+"""What a person sees at the end of a run: one table, the commonest reasons, where to look next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ingest.query import connect
+
+_COUNTS = """
+select dataset, record_type, sum(found), sum(accepted), sum(quarantined), sum(warned),
+  sum("duplicate"), count(distinct source_file)
+from marts.reconciliation where status = 'ingested' and found > 0 group by all order by all
+"""
+_REASONS = """
+with codes as (
+  select record_type, unnest(failure_reasons) as code from marts.dead_letters where record_id is not null
+)
+select codes.record_type, codes.code, count(*) as records, any_value(rules.why)
+from codes join marts.dim_rules as rules
+  on codes.record_type = rules.record_type and codes.code = rules.rule_code
+group by all order by records desc, codes.code limit 5
+"""
+_FILES = "select status, count(distinct source_file) from bronze.files group by all order by all"
+_IGNORED = """
+select distinct source_file from bronze.files where status = 'ignored' order by source_file limit 10
+"""
+_OFFENDERS = """
+select law, record_type, sum(offenders) from marts.law_results where offenders > 0
+group by all order by all
+"""
+
+
+def print_summary(lake: Path, phases: Mapping[str, float], console: Console) -> None:
+    """Print the summary of a lake as it is now.
+
+    Args:
+        lake: The lake's folder.
+        phases: Seconds per phase of this run, in order.
+        console: Where to.
+    """
+    with connect(lake) as connection:
+        counts = connection.execute(_COUNTS).fetchall()
+        reasons = connection.execute(_REASONS).fetchall()
+        files = connection.execute(_FILES).fetchall()
+        ignored = [row[0] for row in connection.execute(_IGNORED).fetchall()]
+        offenders = connection.execute(_OFFENDERS).fetchall()
+
+    table = Table(title="Records in the lake")
+    for name in ("dataset", "record type"):
+        table.add_column(name)
+    for name in ("found", "accepted", "quarantined", "warned", "duplicates", "files"):
+        table.add_column(name, justify="right")
+    for row in counts:
+        table.add_row(str(row[0]), str(row[1]), *(f"{int(n):,}" for n in row[2:]))
+    console.print(table)
+    console.print("Files: " + (", ".join(f"{n} {status}" for status, n in files) or "none"))
+    for name in ignored:
+        console.print(f"  ignored, no contract claims it: {name}", soft_wrap=True)
+    if reasons:
+        console.print("Commonest reasons for refusal, of all that was ever refused:")
+        for record_type, code, number, why in reasons:
+            console.print(f"  {number:>6,}  {record_type} {code}: {why}", soft_wrap=True)
+    if phases:
+        times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
+        console.print(f"Time: {times}")
+    if offenders:
+        console.print("[bold]Laws are broken[/bold]; marts.law_results names the offenders:")
+        for law, record_type, number in offenders:
+            console.print(f"  {law} ({record_type}): {int(number):,}")
+    else:
+        console.print("Every law holds: nothing lost, nothing doubled, nothing without a reason.")
+    console.print(
+        f"Look next: lakehouse sql --lake '{lake}' \"select stage, error_type, error_message from "
+        f'marts.dead_letters limit 10"',
+        soft_wrap=True,
+    )
