@@ -50,6 +50,12 @@ class _LineLoader(yaml.SafeLoader):
 
 
 def _mapping_with_line(loader: _LineLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    keys = [key.value for key, _ in node.value]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise yaml.MarkedYAMLError(
+                problem=f"the key '{key}' is there twice", problem_mark=node.start_mark
+            )
     loader.flatten_mapping(node)
     mapping: dict[str, Any] = loader.construct_mapping(node, deep=True)
     mapping["__line__"] = node.start_mark.line + 1

@@ -89,7 +89,9 @@ def invoke_dbt(lake: Lake, arguments: Sequence[str]) -> DbtOutcome:
         elif status == "fail":
             outcome.failed_tests.append(node.name)
         elif status == "error":
-            message = " ".join(str(item.message or "").split())[:MESSAGE_LENGTH]
+            # What follows is the whole statement; dbt's log has it.
+            said = str(item.message or "").split("== SQL ==")[0]
+            message = " ".join(said.split())[:MESSAGE_LENGTH]
             outcome.failures.append(NodeFailure(node.name, str(node.resource_type), message))
     return outcome
 
@@ -108,12 +110,12 @@ def build(lake: Lake, pipeline_version: str, *, full_refresh: bool = False) -> D
         full_refresh: Build derived tables anew; evidence is never.
     """
     extra = ["--full-refresh"] if full_refresh else []
-    outcome = invoke_dbt(lake, ["--quiet", "build", *extra])
+    outcome = invoke_dbt(lake, ["--log-level", "none", "--log-level-file", "debug", "build", *extra])
     if outcome.failures:
         record_failures(lake, outcome, pipeline_version, datetime.now(UTC))
         # What hangs on the failed model was skipped, the dead letters perhaps among it. They read
         # verdicts and the operational tables, so they can be built all the same.
-        invoke_dbt(lake, ["--quiet", "run", "--select", "dead_letters", "dead_letter_summary"])
+        invoke_dbt(lake, ["--log-level", "none", "--log-level-file", "debug", "run", "--select", "dead_letters", "dead_letter_summary"])
     return outcome
 
 

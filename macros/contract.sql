@@ -1,6 +1,6 @@
 {% macro contract(record_type) %}
   {#- The contract of a record type, as it stands in its source YAML (config.meta.contract). -#}
-  {% if not execute %}{{ return({'fields': [], 'rules': [], 'key': [], 'version': none}) }}{% endif %}
+  {% if not execute %}{{ return({'fields': [], 'rules': [], 'key': [], 'order_by': none}) }}{% endif %}
   {% set source_id = 'source.lakehouse.bronze.' ~ record_type %}
   {% if source_id not in graph.sources %}
     {{ exceptions.raise_compiler_error(

@@ -15,7 +15,7 @@ with
 
 accepted as (
   {{ accepted(record_type, ['_record_id', '_dataset', '_batch_id', '_source_file', '_position',
-    '_payload_sha256', '_judged_at', terms.version or '_ingested_at']
+    '_payload_sha256', '_judged_at', terms.order_by or '_ingested_at']
     + (key | reject('equalto', '_dataset') | list)) }}
 ),
 
@@ -61,7 +61,7 @@ repeats as (
     row_number() over same_content as repeat_number
   from candidates
   window same_content as (
-    partition by {{ key | join(', ') }}, {{ terms.version }}, _payload_sha256
+    partition by {{ key | join(', ') }}, {{ terms.order_by }}, _payload_sha256
     order by _batch_id, _source_file, _position
   )
 ),
@@ -70,7 +70,7 @@ versions as (
   select
     *,
     lead(_record_id) over (
-      partition by {{ key | join(', ') }} order by {{ terms.version }}, _payload_sha256
+      partition by {{ key | join(', ') }} order by {{ terms.order_by }}, _payload_sha256
     ) as next_record_id
   from repeats
   where repeat_number = 1
@@ -84,11 +84,11 @@ decided as (
     {% for column in key if column != '_dataset' %}
     versions.{{ column }},
     {% endfor %}
-    versions.{{ terms.version }},
+    versions.{{ terms.order_by }},
     case
       when versions.next_record_id is not null then 'superseded'
       {% if withdrawal %}
-      when newest_deletions.deleted_at >= versions.{{ terms.version }} then 'withdrawn'
+      when newest_deletions.deleted_at >= versions.{{ terms.order_by }} then 'withdrawn'
       {% endif %}
       else 'current'
     end as disposition,
@@ -96,7 +96,7 @@ decided as (
     coalesce(
       versions.next_record_id,
       case
-        when newest_deletions.deleted_at >= versions.{{ terms.version }}
+        when newest_deletions.deleted_at >= versions.{{ terms.order_by }}
           then newest_deletions.deletion_id
       end
     ) as by_record_id
@@ -118,7 +118,7 @@ decided as (
     {% for column in key if column != '_dataset' %}
     {{ column }},
     {% endfor %}
-    {{ terms.version }},
+    {{ terms.order_by }},
     'duplicate' as disposition,
     first_record_id as by_record_id
   from repeats

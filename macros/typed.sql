@@ -52,10 +52,7 @@
 {% macro misfit(raw, value, type) %}
   {#- Whether there was a text that did not convert. Never null. -#}
   {%- if type.startswith('array<') -%}
-    exists(
-      arrays_zip(coalesce({{ raw }}, array()) as raw, coalesce({{ value }}, array()) as value),
-      pair -> trim(pair.raw) <> '' and pair.value is null
-    )
+    coalesce(exists({{ misfits_of(raw, value) }}, item -> item is not null), false)
   {%- else -%}
     coalesce(trim({{ raw }}) <> '', false) and {{ value }} is null
   {%- endif -%}
@@ -67,11 +64,16 @@
   {%- if field.type.startswith('array<') -%}
     concat(
       '{{ field.name }} holds \'',
-      element_at(filter(arrays_zip(raw_{{ field.name }} as raw, {{ field.name }} as value),
-        pair -> trim(pair.raw) <> '' and pair.value is null), 1).raw,
+      get(filter({{ misfits_of('raw_' ~ field.name, field.name) }}, item -> item is not null), 0),
       '\''
     )
   {%- else -%}
     concat('{{ field.name }} is \'', raw_{{ field.name }}, '\'')
   {%- endif -%}
 {% endmacro %}
+
+
+{% macro misfits_of(raw, value) %}
+  {#- Of two arrays, the texts whose value is null; null in the place of the others. -#}
+zip_with({{ raw }}, {{ value }}, (text, value) -> case when trim(text) <> '' and value is null then text end)
+{%- endmacro %}

@@ -430,7 +430,7 @@ class _LineCounter:
                 rest = piece[1:]
             else:
                 continue
-            rest = self._escaped.sub(b"", rest)
+            rest = self._escaped.sub(b"\0\0", rest)
             closing = rest.find(self._quote)
             if closing < 0:
                 is_open = True
@@ -613,7 +613,7 @@ class _Cutter:
                 if breaks and (breaks >= most_lines or len(raw) > most_bytes):
                     match = None
                     break
-                yield self._record(raw, self._origin + buffer.consumed, counted=True)
+                yield self._sound(raw, self._origin + buffer.consumed)
                 self._line += breaks + 1
                 start = buffer.position = match.end()
                 match = exact.match(data, start)
@@ -628,60 +628,75 @@ class _Cutter:
 
     def _plain(self, block: bytes, offset: int) -> Iterable[Record]:
         """The records of whole lines without a quote, built in bulk: this is the fast path."""
-        raws = block.splitlines()
+        fmt = self._fmt
         bad: set[int] = set()
+        raws: list[bytes] | None = None
+        returns = block.count(b"\r")
+        if not returns:
+            end = "\n"
+        else:
+            newlines = block.count(b"\n")
+            end = "\r\n" if returns == newlines == block.count(b"\r\n") else ""
         try:
             text = block.decode(self._codec)
         except UnicodeDecodeError:
+            raws = block.splitlines()
             texts = [raw.decode(self._codec, "replace") for raw in raws]
             bad.update(i for i, raw in enumerate(raws) if not self._decodes(raw))
         else:
-            if "\r" in text:
-                text = text.replace("\r\n", "\n").replace("\r", "\n")
             # str.splitlines would split at more than line ends.
-            texts = text.removesuffix("\n").split("\n")
-        wanted = self._fields - 1
-        delimiters = list(map(str.count, texts, repeat(self._fmt.delimiter)))
-        if delimiters.count(wanted) != len(texts):
-            bad.update(i for i, number in enumerate(delimiters) if number != wanted)
-        if wanted == 0:
-            bad.update(i for i, raw in enumerate(raws) if not raw.strip(self._fmt.blanks.encode()))
-        if b"\0" in block:
-            bad.update(i for i, raw in enumerate(raws) if b"\0" in raw)
-        for repeated in self._repeats:
-            if repeated in texts:
-                bad.update(i for i, text in enumerate(texts) if text == repeated)
+            if end:
+                texts = text.removesuffix(end).split(end)
+            else:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+                texts = text.removesuffix("\n").split("\n")
+            if len(text) != len(block):
+                raws = block.splitlines()
+        lengths = list(map(len, texts if raws is None else raws))
+        if end:
+            offsets = accumulate(map(len(end).__add__, lengths), initial=offset)
+        else:
+            offsets = accumulate(map(len, block.splitlines(keepends=True)), initial=offset)
         line = self._line
-        self._line += len(raws)
+        self._line += len(texts)
         columns = zip(
             texts,
             repeat(None),
             repeat(None),
-            range(line, line + len(raws)),
-            accumulate(map(len, block.splitlines(keepends=True)), initial=offset),
-            map(len, raws),
+            range(line, self._line),
+            offsets,
+            lengths,
             repeat(None),
             repeat(()),
             strict=False,
         )
         # Record._make checks the length in Python, which takes longer than making the record.
         records: list[Record] = list(map(_NEW_RECORD, repeat(Record), columns))
-        if self._extra:
-            records = [
-                record if i in bad else record._replace(unparsed=self._unparsed(raws[i]))
-                for i, record in enumerate(records)
-            ]
-        if not bad:
+        wanted = self._fields - 1
+        delimiters = list(map(str.count, texts, repeat(fmt.delimiter)))
+        if delimiters.count(wanted) != len(texts):
+            bad.update(i for i, number in enumerate(delimiters) if number != wanted)
+        if wanted == 0:
+            bad.update(i for i, text in enumerate(texts) if not text.strip(fmt.blanks))
+        if b"\0" in block:
+            bad.update(i for i, text in enumerate(texts) if "\0" in text)
+        for repeated in self._repeats:
+            if repeated in texts:
+                bad.update(i for i, text in enumerate(texts) if text == repeated)
+        if not (bad or self._extra):
             return records
-        return self._mended(records, raws, bad)
+        return self._mended(records, raws or block.splitlines(), bad)
 
     def _mended(self, records: list[Record], raws: list[bytes], bad: set[int]) -> Iterator[Record]:
-        """Leave out blank lines, and say what is wrong with corrupt ones."""
+        """Leave out blank lines, say what is wrong with corrupt ones, and name extra columns."""
         blanks = self._fmt.blanks.encode()
         after = self._line
         for i, record in enumerate(records):
             if i not in bad:
-                yield record
+                if self._extra:
+                    yield record._replace(unparsed=self._unparsed(raws[i]))
+                else:
+                    yield record
             elif raws[i].strip(blanks):
                 self._line = record.position
                 yield self._record(raws[i], record.byte_offset)
@@ -694,9 +709,18 @@ class _Cutter:
             return False
         return True
 
-    def _record(
-        self, raw: bytes, offset: int, *, open_quote: int | None = None, counted: bool = False
-    ) -> Record:
+    def _sound(self, raw: bytes, offset: int) -> Record:
+        """One record with the right number of fields, quickly where nothing else is wrong."""
+        try:
+            text = raw.decode(self._codec)
+        except UnicodeDecodeError:
+            return self._record(raw, offset)
+        if self._extra or "\0" in text or text in self._repeats:
+            return self._record(raw, offset)
+        values = (text, None, None, self._line, offset, len(raw), None, ())
+        return _NEW_RECORD(Record, values)
+
+    def _record(self, raw: bytes, offset: int, *, open_quote: int | None = None) -> Record:
         """One record on the current line, with what is wrong with it."""
         kept: bytes | None = None
         error: ParseError | None = None
@@ -721,7 +745,7 @@ class _Cutter:
             )
         if error is None and text in self._repeats:
             error = self._error("REPEATED_HEADER", "found the header again", b"")
-        if error is None and not counted:
+        if error is None:
             error = self._field_fault(raw)
         unparsed = self._unparsed(raw) if self._extra and error is None else ()
         return Record(text, kept, None, self._line, offset, len(raw), error, unparsed)

@@ -1,0 +1,172 @@
+"""Counts the records of an XML page by other code than the cutter's, to check it by."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import suppress
+from xml.parsers import expat
+
+from ingest.capture.encoding import detect
+from ingest.capture.xml_scan import CONVENTIONS, RECORD_TAGS, XmlFormat, scannable, utf8
+
+_NEVER = 1 << 62
+_CLOSERS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
+
+
+def count(data: bytes, fmt: XmlFormat) -> int:
+    """Count a file's records by other code than ``cut``.
+
+    Where nothing can hide a tag or change what a prefix means, start tags are counted as they
+    stand; else a parser counts them; and where the file is not well-formed, start tags outside
+    whatever hides them.
+
+    Args:
+        data: The whole file.
+        fmt: The record type.
+
+    Returns:
+        How many records start in the file.
+
+    Raises:
+        FileReadError: The file is no XML or in no known encoding.
+    """
+    encoding = detect(data)
+    scan = scannable(data, encoding)
+    if fmt.row_tag.encode() not in scan:
+        return 0
+    tags = _StartTags(scan, fmt)
+    if scan.rfind(b"<!") < 0 and scan.rfind(b"<?") <= 0 and tags.is_unambiguous:
+        return sum(tags.is_record(place) for place in tags.places())
+    text = utf8(scan, encoding)
+    start, end = doctype_by_parser(text)
+    text = text[:start] + b" " * (end - start) + text[end:]
+    found = _count_by_parser(text, f"{fmt.row_namespace} {fmt.row_tag}")
+    return _count_outside(text, fmt) if found is None else found
+
+
+def doctype_by_parser(text: bytes) -> tuple[int, int]:
+    """Find where the document type starts and ends in UTF-8; (0, 0) where there is none.
+
+    It is to be blanked before a parser reads on: entities are never resolved.
+    """
+    start = text.find(b"<!DOCTYPE")
+    if start < 0:
+        return 0, 0
+    ends: list[int] = []
+    parser = expat.ParserCreate("utf-8")
+
+    def stop(_: str, __: dict[str, str]) -> None:
+        raise StopIteration
+
+    parser.StartElementHandler = stop
+    parser.EndDoctypeDeclHandler = lambda: ends.append(parser.CurrentByteIndex)
+    with suppress(expat.ExpatError, StopIteration):
+        parser.Parse(text, True)
+    return (start, text.find(b">", ends[0]) + 1) if ends else (0, 0)
+
+
+def _count_by_parser(text: bytes, wanted: str) -> int | None:
+    """Count elements by ``namespace name``; None where the text is not well-formed."""
+    found = 0
+
+    def start(name: str, _: dict[str, str]) -> None:
+        nonlocal found
+        found += name == wanted
+
+    parser = expat.ParserCreate("utf-8", " ")
+    parser.StartElementHandler = start
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError:
+        return None
+    return found
+
+
+def _count_outside(scan: bytes, fmt: XmlFormat) -> int:
+    """Count start tags outside comments, CDATA sections and instructions that end.
+
+    The cutter's scanner says when one ends; the definition is the same, the code is not.
+    """
+    tags = _StartTags(scan, fmt)
+    marks = {
+        mark: array("q", (match.start() for match in re.finditer(re.escape(mark), scan)))
+        for mark in (*_CLOSERS, *_CLOSERS.values())
+    }
+    names = b"|".join(re.escape(name.encode()) for name in {*RECORD_TAGS, "feed", fmt.row_tag})
+    any_record = re.compile(rb"<(?:[^\s<>/:!?]+:)?(?:" + names + rb")(?=[\s/><]|\Z)")
+    records = array("q", (match.start() for match in any_record.finditer(scan)))
+
+    def next_of(places: array[int], position: int) -> int:
+        index = bisect_left(places, position)
+        return places[index] if index < len(places) else _NEVER
+
+    openers = re.compile(rb"<!--|<!\[CDATA\[|<\?")
+    candidates = [(match.start(), match[0]) for match in openers.finditer(scan)]
+    candidates += [(place, b"") for place in tags.places()]
+    found = hidden_to = 0
+    for place, opener in sorted(candidates):
+        if place < hidden_to:
+            continue
+        if not opener:
+            found += tags.is_record(place)
+            continue
+        inside = place + len(opener)
+        end = next_of(marks[_CLOSERS[opener]], inside)
+        suspect = inside if opener == b"<!--" else next_of(records, inside)
+        if end < _NEVER and not (suspect < end and next_of(marks[opener], suspect) < end):
+            hidden_to = end + len(_CLOSERS[opener])
+    return found
+
+
+class _StartTags:
+    """Start tags with the record's local name, as text."""
+
+    def __init__(self, scan: bytes, fmt: XmlFormat) -> None:
+        self._scan = scan
+        self._name = fmt.row_tag.encode()
+        self._namespace = fmt.row_namespace.encode()
+        self._bound = {
+            prefix.encode(): uri.encode()
+            for prefix, uri in {**CONVENTIONS, **fmt.namespaces}.items()
+        }
+        declared = re.compile(rb"xmlns(?::([^\s=<>/\"']+))?\s*=\s*(\"[^\"<]*\"|'[^'<]*')")
+        root = re.search(rb"<[^!?/][^<]*", scan)
+        for match in declared.finditer(root[0] if root else b""):
+            if len(match[2]) > 2:
+                self._bound[match[1] or b""] = match[2][1:-1]
+        self.is_unambiguous = True
+        for match in declared.finditer(scan):
+            uri = match[2][1:-1]
+            if self._bound.setdefault(match[1] or b"", uri) != uri:
+                self.is_unambiguous = False
+
+    def places(self) -> Iterator[int]:
+        """Give the places of the ``<`` of each."""
+        scan, name = self._scan, self._name
+        done, place = 0, scan.find(name)
+        while place >= 0:
+            start = scan.rfind(b"<", done, place)
+            before = scan[start + 1 : place] if start >= 0 else b"/"
+            done = place + len(name)
+            after = scan[done : done + 1]
+            prefix_ends = before.endswith(b":") and before.count(b":") == 1 and len(before) > 1
+            if (
+                (not before or prefix_ends)
+                and not re.search(rb"[\s>/!?]", before)
+                and (not after or after in b" \t\r\n\f\v/><")
+            ):
+                yield start
+            place = scan.find(name, done)
+
+    def is_record(self, place: int) -> bool:
+        """Whether the prefix of the start tag at a place means the record's namespace."""
+        end = self._scan.find(b"<", place + 1)
+        tag = self._scan[place : end if end >= 0 else len(self._scan)]
+        name = re.split(rb"[\s/><]", tag[1:], maxsplit=1)[0]
+        prefix = name.rpartition(b":")[0]
+        declares = rb"xmlns:" + re.escape(prefix) if prefix else rb"xmlns"
+        own = re.search(declares + rb"\s*=\s*(\"[^\"<]*\"|'[^'<]*')", tag)
+        return (own[1][1:-1] if own else self._bound.get(prefix)) == self._namespace

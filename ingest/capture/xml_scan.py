@@ -1,0 +1,364 @@
+"""Finds where records start and end in an XML page, sound or damaged.
+
+One scanner serves every file. It looks for the tags of records alone, outside comments, CDATA
+sections, processing instructions and the document type, and never asks whether the page as a whole
+is well-formed: a fault costs the record in which it stands.
+
+Whatever is asked of a file takes time in proportion to its size, however it is damaged.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+from xml.parsers import expat
+
+from ingest.capture.encoding import Encoding
+from ingest.schema import Node
+
+ATOM = "http://www.w3.org/2005/Atom"
+TOMBSTONES = "http://purl.org/atompub/tombstones/1.0"
+RECORD_TAGS = {"entry": ATOM, "deleted-entry": TOMBSTONES}
+"""Every record tag of a feed, whatever is asked for: where one starts, any other has ended."""
+
+CONVENTIONS = {"": ATOM, "atom": ATOM, "at": TOMBSTONES}
+"""What prefixes mean where a file does not say: cut-out entries carry no declarations."""
+
+_NEVER = sys.maxsize
+_WHITE = b" \t\r\n"
+
+_TAG_REST = re.compile(rb"[^\"'<>]*+(?:\"[^\"<]*+\"[^\"'<>]*+|'[^'<]*+'[^\"'<>]*+)*+>")
+_XMLNS = re.compile(rb"xmlns(?::([^\s=<>/\"']++))?\s*+=\s*+(?:\"([^\"<]*+)\"|'([^'<]*+)')")
+_DOCTYPE = re.compile(
+    rb"<!DOCTYPE(?:[^\[<>\"']|\"[^\"]*+\"|'[^']*+')*+"
+    rb"(?:\[(?:[^\]<\"']|\"[^\"]*+\"|'[^']*+'|<!--(?:[^-]|-(?!->))*+-->|<\?(?:[^?]|\?(?!>))*+\?>"
+    rb"|<![A-Z])*+\]\s*+)?+>"
+)
+_PROLOG = re.compile(
+    rb"(?:\s++|<\?(?:[^?]|\?(?!>))*+\?>|<!--(?:[^-]|-(?!->))*+-->|" + _DOCTYPE.pattern + rb")*+"
+)
+
+
+@dataclass(frozen=True)
+class XmlFormat:
+    """How the records of one type stand in a page.
+
+    Attributes:
+        row_tag: Local name of the record's element.
+        row_namespace: Its namespace.
+        namespaces: Namespaces that the schema speaks of, by the prefix that paths show. The
+            prefixes count where a file declares none.
+        schema: What the record may hold.
+    """
+
+    row_tag: str
+    row_namespace: str
+    namespaces: dict[str, str]
+    schema: Node
+
+
+class Piece(NamedTuple):
+    """One record's place in scannable bytes; ``stopped_by`` says what came before its end tag."""
+
+    start: int
+    end: int
+    stopped_by: str
+
+
+def unit_of(encoding: Encoding) -> int:
+    """Bytes of the smallest unit of an encoding."""
+    return {"utf-16": 2, "utf-32": 4}.get(encoding.name[:6], 1)
+
+
+def scannable(data: bytes, encoding: Encoding) -> bytes:
+    """Give the file as bytes in which ASCII is ASCII, without its byte order mark.
+
+    UTF-16 and UTF-32 become UTF-8, with surrogates kept alone where they stand alone: so that the
+    length of a piece in the file can be told from its characters.
+    """
+    body = data[encoding.bom_length :] if encoding.bom_length else data
+    unit = unit_of(encoding)
+    if unit == 1:
+        return body
+    body = body[: len(body) - len(body) % unit]
+    try:
+        text = body.decode(encoding.name, "surrogatepass")
+    except UnicodeDecodeError:
+        # UTF-32 beyond Unicode: every bad unit becomes one U+FFFD, and lengths still agree.
+        text = body.decode(encoding.name, "replace")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def utf8(scan: bytes, encoding: Encoding) -> bytes:
+    """Give scannable bytes as UTF-8."""
+    if encoding.name == "utf-8" or unit_of(encoding) > 1:
+        return scan
+    return scan.decode(encoding.name, "replace").encode("utf-8")
+
+
+def declared_in(markup: bytes) -> list[tuple[str, str]]:
+    """List the prefixes and namespaces that a piece of markup declares."""
+    if b"xmlns" not in markup:
+        return []
+    return [
+        (prefix.decode("utf-8", "replace"), (double or single).decode("utf-8", "replace"))
+        for prefix, double, single in _XMLNS.findall(markup)
+    ]
+
+
+def declared_by(attributes: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Pick the namespaces that an element declares from its attributes, by prefix."""
+    return {
+        name[6:]: value
+        for name, value in attributes
+        if name == "xmlns" or name.startswith("xmlns:")
+    }
+
+
+class Prefixes:
+    """What a prefix means where records stand.
+
+    Attributes:
+        scope: Namespaces by prefix: declared by the root, else what a prefix always means.
+    """
+
+    def __init__(self, scan: bytes, fmt: XmlFormat) -> None:
+        self._scan = scan
+        self._conventions = {**CONVENTIONS, **fmt.namespaces}
+        self.scope: dict[str, str] = {}
+        prolog = _PROLOG.match(scan)
+        root = prolog.end() if prolog else 0
+        rest = _TAG_REST.match(scan, root + 1) if scan[root : root + 1] == b"<" else None
+        self.enter(dict(declared_in(scan[root : rest.end()])) if rest else {})
+
+    def enter(self, declared: dict[str, str]) -> None:
+        """Take the declarations of a root; it cannot take a conventional meaning away."""
+        self.scope = {**self._conventions, **{p: uri for p, uri in declared.items() if uri}}
+
+    def uri(self, prefix: str, own: dict[str, str]) -> str | None:
+        """Look a prefix up: in ``own``, in the scope, then anywhere in the file.
+
+        An element between root and record may declare it, and nothing else can be meant.
+        """
+        if prefix in own:
+            return own[prefix]
+        if prefix in self.scope:
+            return self.scope[prefix]
+        return self._anywhere.get(prefix)
+
+    @cached_property
+    def _anywhere(self) -> dict[str, str]:
+        # The first declaration of a prefix counts.
+        return dict(reversed(declared_in(self._scan)))
+
+
+def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
+    """Cut scannable bytes at the record's tags: one piece for each start tag, in their order."""
+    meanings = {**RECORD_TAGS, "feed": ATOM, fmt.row_tag: fmt.row_namespace}
+    opened: _Tag | None = None
+    own: dict[str, str] = {}
+    inside: _Inside | None = None
+
+    def stopped(start: int, end: int, by: str) -> Piece:
+        return Piece(start, start + len(scan[start:end].rstrip(_WHITE)), by)
+
+    for tag in _tags(scan, frozenset(meanings)):
+        declared = dict(declared_in(scan[tag.start : tag.end])) if tag.opens else own
+        if prefixes.uri(tag.prefix, declared) != meanings[tag.name]:
+            continue
+        if tag.opens:
+            if opened is not None:
+                if inside is None and scan.find(b"xmlns", opened.end, tag.start) >= 0:
+                    inside = _Inside(scan, opened.start)
+                if inside is not None and inside.is_foreign(tag, meanings[tag.name]):
+                    continue
+                yield stopped(opened.start, tag.start, f"the next <{tag.name}> starts")
+            opened, inside, own = None, None, {}
+            if tag.name == "feed":
+                prefixes.enter(declared)
+            elif tag.name == fmt.row_tag and tag.closes:
+                yield Piece(tag.start, tag.end, "")
+            elif tag.name == fmt.row_tag:
+                opened, own = tag, declared
+        elif opened is not None and tag.name in (fmt.row_tag, "feed"):
+            if inside is not None and inside.foreign_found and not inside.is_end(tag):
+                continue
+            if tag.name == "feed":
+                yield stopped(opened.start, tag.start, "the feed ends")
+            else:
+                yield Piece(opened.start, tag.end, "")
+            opened, inside, own = None, None, {}
+    if opened is not None:
+        yield stopped(opened.start, len(scan), "the file ends")
+
+
+class _Tag(NamedTuple):
+    """A tag of a record or a feed; ``end`` is after its ``>``, or after its name if it has none."""
+
+    start: int
+    end: int
+    prefix: str
+    name: str
+    opens: bool
+    closes: bool
+
+
+class _Seeker:
+    """Finds the next place of something, for positions that only grow: linear over all calls."""
+
+    def __init__(self, find: Callable[[int], int]) -> None:
+        self._find = find
+        self._at = -1
+
+    def at_or_after(self, position: int) -> int:
+        if self._at < position:
+            found = self._find(position)
+            self._at = _NEVER if found < 0 else found
+        return self._at
+
+
+class _Opaque:
+    """Where comments, CDATA sections or instructions end, if they do.
+
+    One that never ends would swallow every record up to the end of the next sound one. So it
+    counts as never begun, and costs its record alone, when no end follows; when another begins in
+    it after a record's start tag; or, for comments, when another begins in it at all: XML has no
+    ``--`` inside a comment.
+    """
+
+    def __init__(
+        self, scan: bytes, opener: bytes, closer: bytes, records: re.Pattern[bytes]
+    ) -> None:
+        def next_record(position: int) -> int:
+            match = records.search(scan, position)
+            return match.start() if match else -1
+
+        self._opener, self._closer = opener, closer
+        self._end = _Seeker(lambda position: scan.find(closer, position))
+        self._record = _Seeker(next_record)
+        self._nested = _Seeker(lambda position: scan.find(opener, position))
+
+    def end(self, start: int) -> int | None:
+        inside = start + len(self._opener)
+        end = self._end.at_or_after(inside)
+        if end == _NEVER:
+            return None
+        suspect = inside if self._opener == b"<!--" else self._record.at_or_after(inside)
+        if suspect < end and self._nested.at_or_after(suspect) < end:
+            return None
+        return end + len(self._closer)
+
+
+def _tags(scan: bytes, names: frozenset[str]) -> Iterator[_Tag]:
+    """Find the tags with one of these local names, wherever they are markup.
+
+    Names are looked for first and what stands before them after: in a page that is a record in a
+    hundred tags, a look at each tag would take ten times as long.
+    """
+    local = b"|".join(re.escape(name.encode()) for name in sorted(names))
+    name_of = rb"(?:([^\s<>/:!?]++):)?(" + local + rb")(?=[\s/><]|\Z)"
+    tag_start = re.compile(rb"<(/?+)" + name_of)
+    opener = re.compile(rb"<(?:!--|!\[CDATA\[|\?|!DOCTYPE|!)")
+    records = re.compile(rb"<" + name_of)
+    opaque = {
+        b"<!--": _Opaque(scan, b"<!--", b"-->", records),
+        b"<![CDATA[": _Opaque(scan, b"<![CDATA[", b"]]>", records),
+        b"<?": _Opaque(scan, b"<?", b"?>", records),
+    }
+    # `deleted-entry` is found with `entry`, which is in it.
+    needles = [n.encode() for n in names if not any(m in n for m in names - {n})]
+    name_seekers = [_Seeker(partial(scan.find, needle)) for needle in needles]
+    opener_seekers = [_Seeker(partial(_find_after_bracket, scan, mark)) for mark in (b"!", b"?")]
+    before_document = True
+    position = 0
+    while True:
+        next_opener = min(seeker.at_or_after(position) for seeker in opener_seekers)
+        next_name = min(seeker.at_or_after(position) for seeker in name_seekers)
+        if next_name == _NEVER:
+            return
+        if next_opener < next_name:
+            found = opener.match(scan, next_opener)
+            assert found is not None
+            position = found.end()
+            if found[0] == b"<!DOCTYPE" and before_document:
+                # There is one at most, before the first element; elsewhere it is a fault.
+                doctype = _DOCTYPE.match(scan, next_opener)
+                position = doctype.end() if doctype else position
+                before_document = False
+            elif found[0] in opaque:
+                position = opaque[found[0]].end(next_opener) or position
+            continue
+        start = scan.rfind(b"<", position, next_name)
+        match = tag_start.match(scan, start) if start >= 0 else None
+        if match is None:
+            position = next_name + 1
+            continue
+        before_document = False
+        slash, prefix, name = match.groups()
+        rest = _TAG_REST.match(scan, match.end())
+        position = rest.end() if rest else match.end()
+        yield _Tag(
+            start,
+            position,
+            (prefix or b"").decode("utf-8", "replace"),
+            name.decode(),
+            opens=not slash,
+            closes=bool(slash) or (rest is not None and scan[position - 2] == ord("/")),
+        )
+
+
+def _find_after_bracket(scan: bytes, mark: bytes, position: int) -> int:
+    """Find ``<`` before a mark. A single byte is found much faster than two, and marks are few."""
+    place = scan.find(mark, position + 1)
+    while place >= 0 and scan[place - 1] != ord("<"):
+        place = scan.find(mark, place + 1)
+    return place - 1 if place >= 0 else -1
+
+
+class _Inside:
+    """What a prefix means inside an open record, as far as the record is well-formed.
+
+    Asked only where a record holds declarations and then a tag like a record's: in
+    ``<x xmlns="urn:other"><entry/></x>`` no record starts.
+    """
+
+    def __init__(self, scan: bytes, start: int) -> None:
+        self._scan, self._fed = scan, start
+        self._scopes: list[dict[str, str]] = [{}]
+        self._last: dict[str, str] = {}
+        self._sound = True
+        # Structure is all that matters here, and in a single-byte encoding it is all ASCII.
+        self._parser = expat.ParserCreate("iso-8859-1")
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self.foreign_found = False
+
+    def is_foreign(self, tag: _Tag, namespace: str) -> bool:
+        if not self._sound or not self._read_to(tag.end):
+            return False
+        foreign = self._last.get(tag.prefix, namespace) != namespace
+        self.foreign_found = self.foreign_found or foreign
+        return foreign
+
+    def is_end(self, tag: _Tag) -> bool:
+        return not self._sound or not self._read_to(tag.end) or len(self._scopes) == 1
+
+    def _read_to(self, end: int) -> bool:
+        try:
+            self._parser.Parse(self._scan[self._fed : end], False)
+        except expat.ExpatError:
+            self._sound = False
+        self._fed = end
+        return self._sound
+
+    def _start(self, _: str, attributes: dict[str, str]) -> None:
+        own = declared_by(attributes.items())
+        self._last = {**self._scopes[-1], **own} if own else self._scopes[-1]
+        self._scopes.append(self._last)
+
+    def _end(self, _: str) -> None:
+        self._scopes.pop()
