@@ -227,7 +227,7 @@ def generate(
             f"writes none of them."
         )
     out.mkdir(parents=True, exist_ok=True)
-    told: Counter[str] = Counter({name: 0 for name in chosen})
+    told: Counter[str] = Counter(dict.fromkeys(chosen, 0))
     files: list[FileFacts] = []
     order_facts = OrderFacts(0, 0, 0, 0, 0, 0, 0, 0)
     if orders:
@@ -265,8 +265,8 @@ def _chosen(faults: bool | Sequence[str]) -> tuple[str, ...]:
     unknown = [name for name in faults if name not in FAULTS]
     if unknown:
         raise InputError(
-            f"Unknown fault {', '.join(map(repr, unknown))}. Nothing was written. Faults of orders: "
-            f"{', '.join(ORDER_FAULTS)}. Faults of entries: {', '.join(ENTRY_FAULTS)}. Faults of "
+            f"Unknown fault {', '.join(map(repr, unknown))}. Nothing was written. Faults of orders:"
+            f" {', '.join(ORDER_FAULTS)}. Faults of entries: {', '.join(ENTRY_FAULTS)}. Faults of "
             f"pages: {', '.join(PAGE_FAULTS)}. 'all' and 'none' mean all and none of them."
         )
     return tuple(name for name in FAULTS if name in faults)
@@ -746,7 +746,7 @@ class _Pages:
                     [
                         _party_id("DIR3", f"L{number % 10**8:08d}"),
                         _party_id("NIF", f"P{number % 10**7:07d}A"),
-                        _party_name(f"Ayuntamiento de Ejemplo {number % 50}"),
+                        _party_name(f"Diputación de Ejemplo {number % 50}"),
                         _Element(
                             "cac:PostalAddress",
                             [

@@ -82,7 +82,9 @@ with
     _record_id as record_id,
     payload
   from {{ ref('stg_' ~ record_type) }}
-  where _batch_id in (select distinct batch_id from {{ record_type }})
+  where {{ refused_batches(
+    record_type, "timestamp'" ~ worked_in[record_type] ~ "Z'" if worked_in.get(record_type) else none
+  ) }}
 ),
 
 {% endfor %}

@@ -99,6 +99,7 @@ judged as (
     ), item -> item is not null) as {{ output }},
     {% endfor %}
     '{{ verdict_contract(record_type) }}' as _verdict_contract,
+    {{ progress.pass }} as _verdict_pass,
     {{ progress.judged_at }} as _judged_at
   from asked
 )

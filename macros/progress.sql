@@ -7,20 +7,21 @@
 {% macro judged_progress(record_type) %}
   {#- What the judged table `this` holds already.
 
-  Returns `after_batch`: the newest batch that the current contract has judged, provided that its
-  verdicts are the newest ones. None means: judge everything, because nothing is there or because
-  the contract changed. And `judged_at`: this run's instant as a literal, after every earlier one,
-  also when the clock went back. -#}
-  {% set progress = {'after_batch': none, 'judged_at': run_clock()} %}
+  A pass is one reading of all of Bronze under one contract; batches that come later under the same
+  contract join it. Returns `pass`, `after_batch` (the newest batch of that pass, or none: judge
+  everything, because nothing is there or the contract changed) and `judged_at`, this run's instant
+  as a literal, after every earlier one, also when the clock went back. -#}
+  {% set progress = {'pass': 1, 'after_batch': none, 'judged_at': run_clock()} %}
   {% if execute and is_incremental() %}
-    {% set passes = run_query(
-      "select _verdict_contract, max(_batch_id) as batch_id, max(_judged_at) as judged_at, "
-      ~ "date_format(max(_judged_at) + interval 1 microsecond, 'yyyy-MM-dd HH:mm:ss.SSSSSS') as next_at "
-      ~ "from " ~ this ~ " group by _verdict_contract order by judged_at desc limit 1") %}
-    {% if passes and passes.rows | length %}
-      {% set newest = passes.rows[0] %}
-      {% if newest[0] == verdict_contract(record_type) %}
-        {% do progress.update({'after_batch': newest[1]}) %}
+    {% set newest = run_query(
+      "select max(_verdict_pass), max_by(_verdict_contract, _verdict_pass), max(_batch_id), "
+      ~ "date_format(max(_judged_at) + interval 1 microsecond, 'yyyy-MM-dd HH:mm:ss.SSSSSS') from "
+      ~ this ~ " where _verdict_pass = (select max(_verdict_pass) from " ~ this ~ ")").rows[0] %}
+    {% if newest[0] is not none %}
+      {% if newest[1] == verdict_contract(record_type) %}
+        {% do progress.update({'pass': newest[0], 'after_batch': newest[2]}) %}
+      {% else %}
+        {% do progress.update({'pass': newest[0] + 1}) %}
       {% endif %}
       {% do progress.update({
         'judged_at': "greatest(" ~ run_clock() ~ ", timestamp'" ~ newest[3] ~ "Z')"
@@ -28,6 +29,14 @@
     {% endif %}
   {% endif %}
   {{ return(progress) }}
+{% endmacro %}
+
+
+{% macro latest_pass(record_type) %}
+  {#- The number of the newest pass over a record type, as a literal: Delta knows it from statistics. -#}
+  {% if not execute %}{{ return(1) }}{% endif %}
+  {% set newest = run_query("select max(_verdict_pass) from " ~ ref(record_type ~ '_judged')).rows[0][0] %}
+  {{ return(newest or 1) }}
 {% endmacro %}
 
 

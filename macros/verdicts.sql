@@ -1,26 +1,27 @@
 {% macro accepted(record_type, columns) %}
-  {#- Accepted records of a record type: those whose newest verdict has no failure reason.
-
-  Whole batches are judged again, so the newest verdict of a record is the one of the newest pass
-  over its batch. -#}
+  {#- Accepted records of a record type: those whose newest verdict has no failure reason. -#}
   select {{ columns | join(', ') }}
-  from ({{ latest_verdicts(record_type) }}) as verdicts
-  where size(failure_reasons) = 0
+  from {{ ref(record_type ~ '_judged') }}
+  where _verdict_pass = {{ latest_pass(record_type) }} and size(failure_reasons) = 0
 {% endmacro %}
 
 
 {% macro latest_verdicts(record_type) %}
-  {#- The newest verdict of every record of a record type. -#}
-  select judged.*
-  from {{ ref(record_type ~ '_judged') }} as judged
-  inner join (
-    select
-      _batch_id as pass_batch_id,
-      max(_judged_at) as pass_judged_at
-    from {{ ref(record_type ~ '_judged') }}
-    group by _batch_id
-  ) as passes
-    on judged._batch_id = passes.pass_batch_id and judged._judged_at = passes.pass_judged_at
+  {#- The newest verdict of every record of a record type: all are in the newest pass. -#}
+  select *
+  from {{ ref(record_type ~ '_judged') }}
+  where _verdict_pass = {{ latest_pass(record_type) }}
+{% endmacro %}
+
+
+{% macro refused_batches(record_type, done) %}
+  {#- A condition on `_batch_id` that leaves the batches with refused records judged after `done`, so
+  that payloads of other batches are not read. Nothing is left out where nothing is done yet. -#}
+  {% if not done or not execute %}{{ return('true') }}{% endif %}
+  {% set batches = run_query(
+    "select distinct _batch_id from " ~ ref(record_type ~ '_judged') ~ " where _judged_at > " ~ done
+    ~ " and size(failure_reasons) > 0").columns[0].values() %}
+  {{ return("_batch_id in ('" ~ batches | join("', '") ~ "')" if batches | length else 'false') }}
 {% endmacro %}
 
 
@@ -49,7 +50,7 @@ bronze as (
     _record_id,
     payload
   from {{ ref('stg_' ~ record_type) }}
-  where _batch_id in (select distinct _batch_id from refused)
+  where {{ refused_batches(record_type, done) }}
 ),
 
 quarantined as (

@@ -33,6 +33,8 @@ from ingest.capture.records import ParseError, Record
 from ingest.errors import ContractError, FileReadError
 
 _CHUNK_BYTES = 1 << 18
+# What tells a byte order mark, gzip or an HTML page.
+_HEAD_BYTES = 4096
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -203,7 +205,7 @@ def read_header(stream: ByteStream, fmt: CsvFormat) -> Header:
         FileReadError: The file is empty, is something else than CSV, is written in another
             encoding, or its first record is no header of this contract.
     """
-    start = _read(stream, _CHUNK_BYTES)
+    start = _read(stream, _HEAD_BYTES)
     _check_content(start)
     encoding, mark = _encoding_of(start, fmt)
     source = _Buffer(_Joined(start[mark:], stream), fmt, encoding)
@@ -340,7 +342,7 @@ def count(stream: ByteStream, fmt: CsvFormat) -> int:
     Raises:
         FileReadError: The stream breaks off, or its encoding is not the declared one.
     """
-    start = _read(stream, _CHUNK_BYTES)
+    start = _read(stream, _HEAD_BYTES)
     encoding, mark = _encoding_of(start, fmt)
     rest: ByteStream = _Joined(start[mark:], stream)
     if encoding.startswith("utf-16"):
@@ -849,7 +851,7 @@ def _check_content(start: bytes) -> None:
                 "NOT_CSV",
                 f"The file is {what} and no text. Ask for CSV, or export it from there.",
             )
-    head = start[:2048].removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    head = start.removeprefix(codecs.BOM_UTF8).lstrip().lower()
     if head.startswith((b"<!doctype html", b"<html")) or (
         head.startswith(b"<?xml") and b"<html" in head
     ):

@@ -13,6 +13,10 @@ from ingest.capture.encoding import detect
 from ingest.capture.xml_scan import CONVENTIONS, RECORD_TAGS, XmlFormat, scannable, utf8
 
 _NEVER = 1 << 62
+_DECLARED = re.compile(rb"xmlns(?::([^\s=<>/\"']+))?\s*=\s*(\"[^\"<]*\"|'[^'<]*')")
+_UNDECLARED = re.compile(rb"xmlns\s*=\s*(?:\"\"|'')")
+_SPACE = re.compile(rb"\s*+")
+_WHOLE_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"<]*+\"|'[^'<]*+')*+>")
 _CLOSERS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
 
 
@@ -43,7 +47,7 @@ def count(data: bytes, fmt: XmlFormat) -> int:
     text = utf8(scan, encoding)
     start, end = doctype_by_parser(text)
     text = text[:start] + b" " * (end - start) + text[end:]
-    found = _count_by_parser(text, f"{fmt.row_namespace} {fmt.row_tag}")
+    found = _count_by_parser(text, fmt)
     return _count_outside(text, fmt) if found is None else found
 
 
@@ -68,13 +72,20 @@ def doctype_by_parser(text: bytes) -> tuple[int, int]:
     return (start, text.find(b">", ends[0]) + 1) if ends else (0, 0)
 
 
-def _count_by_parser(text: bytes, wanted: str) -> int | None:
-    """Count elements by ``namespace name``; None where the text is not well-formed."""
+def _count_by_parser(text: bytes, fmt: XmlFormat) -> int | None:
+    """Count elements of the record's name; None where the text is not well-formed."""
+    wanted = {f"{fmt.row_namespace} {fmt.row_tag}"}
+    if {**CONVENTIONS, **fmt.namespaces}[""] == fmt.row_namespace:
+        # A parser knows no conventions. It cannot tell a default namespace that is nowhere
+        # declared from one that is taken back.
+        if _UNDECLARED.search(text):
+            return None
+        wanted.add(fmt.row_tag)
     found = 0
 
     def start(name: str, _: dict[str, str]) -> None:
         nonlocal found
-        found += name == wanted
+        found += name in wanted
 
     parser = expat.ParserCreate("utf-8", " ")
     parser.StartElementHandler = start
@@ -121,6 +132,18 @@ def _count_outside(scan: bytes, fmt: XmlFormat) -> int:
     return found
 
 
+def _skip_prolog(scan: bytes) -> int:
+    """Find the first tag after white space, instructions and comments."""
+    place = 0
+    while True:
+        space = _SPACE.match(scan, place)
+        place = space.end() if space else place
+        closer = next((c for o, c in _CLOSERS.items() if scan.startswith(o, place)), None)
+        if closer is None or scan.find(closer, place) < 0:
+            return place
+        place = scan.find(closer, place) + len(closer)
+
+
 class _StartTags:
     """Start tags with the record's local name, as text."""
 
@@ -132,13 +155,12 @@ class _StartTags:
             prefix.encode(): uri.encode()
             for prefix, uri in {**CONVENTIONS, **fmt.namespaces}.items()
         }
-        declared = re.compile(rb"xmlns(?::([^\s=<>/\"']+))?\s*=\s*(\"[^\"<]*\"|'[^'<]*')")
-        root = re.search(rb"<[^!?/][^<]*", scan)
-        for match in declared.finditer(root[0] if root else b""):
+        root = _WHOLE_TAG.match(scan, _skip_prolog(scan))
+        for match in _DECLARED.finditer(root[0] if root else b""):
             if len(match[2]) > 2:
                 self._bound[match[1] or b""] = match[2][1:-1]
         self.is_unambiguous = True
-        for match in declared.finditer(scan):
+        for match in _DECLARED.finditer(scan):
             uri = match[2][1:-1]
             if self._bound.setdefault(match[1] or b"", uri) != uri:
                 self.is_unambiguous = False
@@ -163,10 +185,12 @@ class _StartTags:
 
     def is_record(self, place: int) -> bool:
         """Whether the prefix of the start tag at a place means the record's namespace."""
-        end = self._scan.find(b"<", place + 1)
-        tag = self._scan[place : end if end >= 0 else len(self._scan)]
-        name = re.split(rb"[\s/><]", tag[1:], maxsplit=1)[0]
-        prefix = name.rpartition(b":")[0]
-        declares = rb"xmlns:" + re.escape(prefix) if prefix else rb"xmlns"
-        own = re.search(declares + rb"\s*=\s*(\"[^\"<]*\"|'[^'<]*')", tag)
-        return (own[1][1:-1] if own else self._bound.get(prefix)) == self._namespace
+        tag = _WHOLE_TAG.match(self._scan, place)
+        name = re.match(rb"<([^\s/><]*)", self._scan[place : tag.end() if tag else None])
+        assert name is not None
+        prefix = name[1].rpartition(b":")[0]
+        own = self._bound.get(prefix)
+        for match in _DECLARED.finditer(tag[0] if tag else b""):
+            if (match[1] or b"") == prefix:
+                own = match[2][1:-1]
+        return own == self._namespace

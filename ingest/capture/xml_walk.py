@@ -28,6 +28,7 @@ _CUT_SHORT = "..."
 _TAG = re.compile(
     rb"([^\s/\"'=>]++)((?:\s++[^\s=/\"'>]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'))*+)\s*+(/?)"
 )
+_TAG_NAME = re.compile(rb"<[^\s/>]++")
 _ATTRIBUTE = re.compile(rb"\s+([^\s=<>/\"']++)\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
 
 
@@ -214,10 +215,8 @@ class Walker:
             if not _is_plain_attribute(node, attribute[1].decode("utf-8")):
                 return None
         bit = 0 if row else 1 << list(place.node.children).index(local)
-        if match[3]:
-            child = place
-        else:
-            child = _Place(node) if node.children or not node.has_text else _LEAF
+        is_leaf = node.has_text and not node.children
+        child = place if match[3] else _LEAF if is_leaf else _Place(node)
         step = _Step(child, bit, 0 if node.is_array else bit)
         if len(place.tags) < _MAX_LEARNT:
             place.tags[tag] = step
@@ -278,7 +277,10 @@ def _shortened(name: str) -> str:
 
 
 class _Frame(NamedTuple):
-    """An open element: ``node`` is None where the schema does not hold it."""
+    """An open element.
+
+    ``node`` is None where the schema does not hold it; ``new_name`` is what its end tag is to say.
+    """
 
     path: str
     depth: int
@@ -333,9 +335,13 @@ class _Thorough:
         else:
             frame = self._child(self._frames[-1], name, attributes)
         self._frames.append(frame)
-        for attribute in attributes[::2]:
-            if frame.node is None or not _is_plain_attribute(frame.node, attribute):
-                self._strange_attribute(frame, attribute)
+        strange = [
+            attribute
+            for attribute in attributes[::2]
+            if frame.node is None or not _is_plain_attribute(frame.node, attribute)
+        ]
+        if strange:
+            self._strange_attributes(frame, strange)
 
     def _child(self, parent: _Frame, name: str, attributes: list[str]) -> _Frame:
         own = declared_by(zip(attributes[::2], attributes[1::2], strict=True))
@@ -354,6 +360,10 @@ class _Thorough:
             new_name = _renamed(name)
             start = self._parser.CurrentByteIndex + 1
             self._edits.append((start, start + len(name.encode()), new_name))
+            tag = _TAG.match(self._record, start)
+            if tag is None or tag[3]:
+                # An empty element has no end tag to rename.
+                new_name = b""
         if depth > MAX_UNPARSED_DEPTH:
             shown = _CUT_SHORT
         path = parent.path if depth > MAX_UNPARSED_DEPTH + 1 else f"{parent.path}/{shown}"
@@ -362,30 +372,33 @@ class _Thorough:
 
     def _end(self, name: str) -> None:
         new_name = self._frames.pop().new_name
-        start = self._parser.CurrentByteIndex
-        # An empty element has no end tag of its own.
-        if new_name and self._record[start : start + 2] == b"</":
-            self._edits.append((start + 2, start + 2 + len(name.encode()), new_name))
+        if new_name:
+            start = self._parser.CurrentByteIndex + 2
+            self._edits.append((start, start + len(name.encode()), new_name))
 
     def _text(self, data: str) -> None:
         frame = self._frames[-1]
         if frame.node is not None and not frame.node.has_text and data.strip(" \t\r\n"):
             self._note(f"{frame.path}/text()")
 
-    def _strange_attribute(self, frame: _Frame, name: str) -> None:
-        if name != "xmlns" and not name.startswith("xmlns:"):
-            self._note(f"{frame.path}/@{self._names.of_attribute(name, frame.scope)}")
-        if frame.node is not None and _takes_attribute(frame.node, name):
-            # Attributes stand in the tag in any order, so their places are looked up in its text.
-            tag_start = re.compile(rb"<[^\s/>]++").match(
-                self._record, self._parser.CurrentByteIndex
-            )
-            position = tag_start.end() if tag_start else len(self._record)
-            while attribute := _ATTRIBUTE.match(self._record, position):
-                if attribute[1] == name.encode():
-                    self._edits.append((*attribute.span(1), _renamed(name)))
-                    break
-                position = attribute.end()
+    def _strange_attributes(self, frame: _Frame, names: list[str]) -> None:
+        for name in names:
+            if name != "xmlns" and not name.startswith("xmlns:"):
+                self._note(f"{frame.path}/@{self._names.of_attribute(name, frame.scope)}")
+        taken = {
+            name.encode(): _renamed(name)
+            for name in names
+            if frame.node is not None and _takes_attribute(frame.node, name)
+        }
+        if not taken:
+            return
+        # Attributes stand in the tag in any order, so their places are looked up in its text.
+        tag = _TAG_NAME.match(self._record, self._parser.CurrentByteIndex)
+        position = tag.end() if tag else len(self._record)
+        while attribute := _ATTRIBUTE.match(self._record, position):
+            if attribute[1] in taken:
+                self._edits.append((*attribute.span(1), taken[attribute[1]]))
+            position = attribute.end()
 
     def _note(self, path: str) -> None:
         full = len(self._unparsed) >= MAX_UNPARSED_PATHS

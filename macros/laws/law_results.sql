@@ -1,36 +1,61 @@
 {% macro law_results() %}
-  {#- One row per law, record type and batch with offenders, and one with zero where there are none. -#}
+  {#- One row per law, record type and batch with offenders, and one with zero where there are none.
+
+  Every table is read once and says what it holds as observations; one aggregate brings together what
+  is said of the same thing, and each law is a predicate over that. With `audit: touched` payloads of
+  older passes are not hashed again; all else is exact everywhere. -#}
 with
 
-{% for record_type in var('record_types') %}
-{{ record_type }}_verdicts as (
-  {{ latest_verdicts(record_type) }}
-),
-
-{% endfor %}
-offences as (
+observations as (
   {% for record_type in var('record_types') %}
-  {{ 'union all' if not loop.first }}
-  {{ law_capture(record_type) }}
+  {{ observe_bronze(record_type) }}
   union all
-  {{ law_complement(record_type) }}
+  {{ observe_verdicts(record_type) }}
   union all
-  {{ law_reasons(record_type) }}
+  {{ observe_dispositions(record_type) }}
   union all
-  {{ law_disposition(record_type) }}
+  {{ observe_quarantine(record_type) }}
+  {% for table in var('record_types')[record_type] %}
   union all
-  {{ law_payload(record_type) }}
-  union all
-  {{ law_idempotence(record_type) }}
-  union all
-  {{ law_evidence(record_type) }}
-  union all
-  {{ law_fidelity(record_type) }}
-  union all
-  {{ law_fail_rules(record_type) }}
+  {{ observe_silver(record_type, table) }}
   {% endfor %}
   union all
-  {{ law_isolation() }}
+  {% endfor %}
+  {{ observe_files() }}
+  union all
+  {{ observe_dead_letters() }}
+),
+
+things as (
+  select
+    kind,
+    id,
+    max(record_type) as record_type,
+    max(batch_id) as batch_id,
+    {% for place in [
+      'bronze', 'judged', 'refused', 'accepted', 'quarantined', 'letter', 'cause', 'due', 'shown',
+      'found', 'captured', 'live', 'known', 'failed'
+    ] %}
+    coalesce(sum(case when place = '{{ place }}' then n end), 0) as {{ place }},
+    {% endfor %}
+    min(reasons) as least_reasons,
+    max(reasons) as most_reasons,
+    filter(collect_set(fault), item -> item is not null) as faults
+  from observations
+  group by kind, id
+),
+
+offences as (
+  select
+    record_type,
+    batch_id,
+    id as offender,
+    explode(array_distinct(concat(faults, filter(array(
+      {% for law in ['capture', 'complement', 'reasons', 'disposition', 'idempotence', 'evidence', 'isolation'] %}
+      case when {{ context['law_' ~ law]() }} then '{{ law }}' end{{ ',' if not loop.last }}
+      {% endfor %}
+    ), item -> item is not null)))) as law
+  from things
 ),
 
 counted as (
@@ -51,24 +76,23 @@ laws as (
   from values
     {% for record_type in var('record_types') %}
     {% for law in ['capture', 'complement', 'reasons', 'disposition', 'payload', 'idempotence',
-      'evidence', 'fidelity', 'fail_rules'] %}
-    ('{{ law }}', '{{ record_type }}'),
+      'evidence', 'isolation', 'fidelity', 'fail_rules'] %}
+    ('{{ law }}', '{{ record_type }}'){{ ',' if not (loop.last and loop.index0 == 9 and record_type == (var('record_types') | list)[-1]) }}
     {% endfor %}
     {% endfor %}
-    ('isolation', 'files')
     as checked (law, record_type)
 ),
 
 results as (
   select
-    laws.law,
-    laws.record_type,
+    coalesce(laws.law, counted.law) as law,
+    coalesce(laws.record_type, counted.record_type) as record_type,
     counted.batch_id,
     coalesce(counted.offenders, 0) as offenders,
     coalesce(counted.examples, array()) as examples,
     {{ run_clock() }} as checked_at
   from laws
-  left join counted on laws.law = counted.law and laws.record_type = counted.record_type
+  full join counted on laws.law = counted.law and laws.record_type = counted.record_type
 )
 
 select * from results

@@ -1,0 +1,321 @@
+"""Contracts: sound ones load, and each kind of fault is told with file, line and name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ingest.contracts import check_dataset, feed_of, load_contracts
+from ingest.errors import ContractError, InputError
+from ingest.transform import models_dir
+
+SOUND = dedent(
+    """\
+    version: 2
+    sources:
+      - name: bronze
+        tables:
+          - name: parcels
+            config:
+              meta:
+                contract:
+                  version: 1.0.0
+                  owner: depot
+                  format: csv
+                  schema: id STRING, weight STRING, sent_at STRING
+                  feed:
+                    files: ["parcels*.csv"]
+                    datasets:
+                      - {name: parcels, prefix: parcels}
+                      - {name: returns, prefix: parcels_back, feed: feed_77}
+                  key: [id]
+                  order_by: sent_at
+                  fields:
+                    - {name: id, from: id, type: text}
+                    - {name: weight, from: weight, type: int}
+                    - {name: sent_at, from: sent_at, type: timestamp, format: yyyy-MM-dd}
+                  rules:
+                    - code: NOT_A_VALUE
+                      misfit: [weight, sent_at]
+                      severity: quarantine
+                      on_null: pass
+                      stage: schema_validation
+                      reason: parse
+                      why: A guess would be invented data.
+                      fix: Write it as agreed.
+                    - code: WEIGHT_BELOW_ONE
+                      when: weight < 1
+                      severity: warn
+                      on_null: pass
+                      stage: business_rule
+                      reason: weight
+                      why: Nothing weighs nothing.
+                      fix: Weigh it again.
+    """
+)
+SECOND_RULE_ON_NULL = "on_null: pass\n                  stage: business_rule"
+SECOND = "parcels, rule WEIGHT_BELOW_ONE: "
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], Path]:
+    def write_contract(text: str) -> Path:
+        (tmp_path / "parcels.yml").write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return write_contract
+
+
+def line_of(text: str, part: str) -> int:
+    return text[: text.index(part)].count("\n") + 1
+
+
+def changed(old: str, new: str) -> str:
+    assert SOUND.count(old) == 1, f"{old!r} must be in SOUND once"
+    return SOUND.replace(old, new)
+
+
+def test_a_sound_contract_loads_with_all_it_says(write: Callable[[str], Path]) -> None:
+    contract = load_contracts(write(SOUND))["parcels"]
+
+    assert (contract.version, contract.owner, contract.format) == ("1.0.0", "depot", "csv")
+    assert contract.schema_ddl == "id STRING, weight STRING, sent_at STRING"
+    assert [(f.name, f.spark_type, f.can_misfit) for f in contract.fields] == [
+        ("id", "string", False),
+        ("weight", "int", True),
+        ("sent_at", "timestamp", True),
+    ]
+    assert [(r.code, r.misfit, r.when, r.stops) for r in contract.rules] == [
+        ("NOT_A_VALUE", ("weight", "sent_at"), None, False),
+        ("WEIGHT_BELOW_ONE", (), "weight < 1", False),
+    ]
+    assert contract.rules[1].line == line_of(SOUND, "- code: WEIGHT_BELOW_ONE")
+
+
+def test_the_contracts_of_the_project_load() -> None:
+    contracts = load_contracts(models_dir())
+
+    assert {"orders", "placsp_entries", "placsp_deleted_entries"} <= set(contracts)
+    assert "ContractFolderStatus" in contracts["placsp_entries"].schema_ddl
+    assert contracts["placsp_entries"].feed == contracts["placsp_deleted_entries"].feed
+    assert [c.record_type for c in feed_of(contracts, "ORDERS_2024-05.CSV.GZ")] == ["orders"]
+
+
+def test_a_file_is_of_the_dataset_with_the_longest_prefix(write: Callable[[str], Path]) -> None:
+    contract = load_contracts(write(SOUND))["parcels"]
+
+    assert contract.dataset_of_name("parcels_1.csv") == "parcels"
+    assert contract.dataset_of_name("Parcels_back_1.csv") == "returns"
+    assert contract.dataset_of_name("letters.csv") is None
+    assert contract.dataset_of_feed("urn:feed_77:1") == "returns"
+    assert contract.dataset_of_feed(None) is None
+
+
+def test_the_hashes_tell_what_changed(write: Callable[[str], Path]) -> None:
+    before = load_contracts(write(SOUND))["parcels"]
+    moved = load_contracts(write("# a comment\n" + SOUND))["parcels"]
+    ruled = load_contracts(write(changed("weight < 1", "weight < 2")))["parcels"]
+    read = load_contracts(write(changed("id STRING, w", "id STRING, x STRING, w")))["parcels"]
+
+    assert moved.terms_hash == before.terms_hash, "a line number is no part of a contract"
+    assert ruled.terms_hash != before.terms_hash
+    assert ruled.read_contract == before.read_contract, "a rule does not change how files are read"
+    assert read.read_contract != before.read_contract
+
+
+RULE_FAULTS = {
+    "no on_null": (
+        changed(SECOND_RULE_ON_NULL, "stage: business_rule"),
+        SECOND + "on_null is missing",
+    ),
+    "unknown on_null": (
+        changed(SECOND_RULE_ON_NULL, SECOND_RULE_ON_NULL.replace("pass", "maybe")),
+        SECOND + "on_null is missing",
+    ),
+    "unknown severity": (
+        changed("severity: warn", "severity: shrug"),
+        SECOND + "severity is 'shrug'. It must be one of warn, quarantine, drop, fail",
+    ),
+    "unknown stage": (
+        changed("stage: business_rule", "stage: somewhere"),
+        SECOND + "stage is 'somewhere'",
+    ),
+    "no why": (changed("why: Nothing weighs nothing.", "why:"), SECOND + "it lacks why or fix"),
+    "no fix": (changed("fix: Weigh it again.", "fix: ''"), SECOND + "it lacks why or fix"),
+    "volatile function": (
+        changed("when: weight < 1", "when: sent_at > Current_Timestamp()"),
+        SECOND + "it uses Current_Timestamp, which is not deterministic",
+    ),
+    "random function": (
+        changed("when: weight < 1", "when: rand() < 0.5"),
+        SECOND + "it uses rand, which is not deterministic",
+    ),
+    "neither when nor misfit": (
+        changed("          when: weight < 1\n", ""),
+        SECOND + "it needs either when (a predicate) or misfit",
+    ),
+    "both when and misfit": (
+        changed("when: weight < 1", "when: weight < 1\n                  misfit: [weight]"),
+        SECOND + "it needs either when (a predicate) or misfit",
+    ),
+    "misfit of no field": (
+        changed("when: weight < 1", "misfit: [height]"),
+        SECOND + "misfit names 'height', which is no field",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", RULE_FAULTS)
+def test_a_faulty_rule_is_told_with_file_line_and_name(
+    write: Callable[[str], Path], fault: str
+) -> None:
+    text, said = RULE_FAULTS[fault]
+    folder = write(text)
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    place = f"{folder / 'parcels.yml'}:{line_of(text, '- code: WEIGHT_BELOW_ONE')}: "
+    assert place + said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("NOT_A_VALUE", "the code is there twice"),
+        ("tooLight", "a code is UPPER_SNAKE and states the fault"),
+    ],
+)
+def test_a_faulty_code_is_told_with_file_line_and_name(
+    write: Callable[[str], Path], code: str, said: str
+) -> None:
+    text = changed("code: WEIGHT_BELOW_ONE", f"code: {code}")
+    folder = write(text)
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    line = text[: text.rindex(f"- code: {code}")].count("\n") + 1
+    place = f"{folder / 'parcels.yml'}:{line}: parcels, rule {code}: "
+    assert place + said in str(caught.value)
+
+
+FIELD_FAULTS = {
+    "uncovered field": (
+        changed("misfit: [weight, sent_at]", "misfit: [sent_at]"),
+        "field weight: no rule lists it under misfit",
+    ),
+    "bad type": (changed("type: int", "type: float"), "field weight: type 'float' is unknown"),
+    "bad type in an array": (
+        changed("type: int", "type: array<float>"),
+        "field weight: type 'array<float>' is unknown",
+    ),
+    "timestamp without a format": (
+        changed(", format: yyyy-MM-dd", ""),
+        "field sent_at: a timestamp needs its format",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FIELD_FAULTS)
+def test_a_faulty_field_is_told_with_file_line_and_name(
+    write: Callable[[str], Path], fault: str
+) -> None:
+    text, said = FIELD_FAULTS[fault]
+    folder = write(text)
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    # The contract's first line stands for its fields.
+    place = f"{folder / 'parcels.yml'}:{line_of(text, 'version: 1.0.0')}: parcels, "
+    assert place + said in str(caught.value)
+
+
+def test_a_key_that_is_there_twice_is_refused(write: Callable[[str], Path]) -> None:
+    text = changed("severity: warn", "severity: warn\n                  severity: fail")
+    folder = write(text)
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    assert f"{folder / 'parcels.yml'} is no YAML" in str(caught.value)
+    assert "the key 'severity' is there twice" in str(caught.value)
+    assert f"line {line_of(text, '- code: WEIGHT_BELOW_ONE')}," in str(caught.value)
+
+
+def test_what_is_no_yaml_is_refused_with_its_line(write: Callable[[str], Path]) -> None:
+    text = changed("owner: depot", "owner: [depot")
+    folder = write(text)
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    assert f"{folder / 'parcels.yml'} is no YAML" in str(caught.value)
+    assert f"line {line_of(text, 'owner: [depot') + 1}," in str(caught.value)
+
+
+def test_a_schema_file_that_is_not_there_is_named(write: Callable[[str], Path]) -> None:
+    text = changed("schema: id STRING, weight STRING, sent_at STRING", "schema_file: parcels.ddl")
+    folder = write(text)
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    place = f"{folder / 'parcels.yml'}:{line_of(text, 'version: 1.0.0')}: "
+    assert place + "schema_file parcels.ddl of parcels is not beside it" in str(caught.value)
+
+
+def test_a_schema_file_beside_the_contract_is_its_schema(
+    write: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "parcels.ddl").write_text("id STRING\n", encoding="utf-8")
+    folder = write(
+        changed("schema: id STRING, weight STRING, sent_at STRING", "schema_file: parcels.ddl")
+    )
+
+    assert load_contracts(folder)["parcels"].schema_ddl == "id STRING"
+
+
+@pytest.mark.parametrize("key", ["version", "owner", "format", "schema"])
+def test_a_key_that_is_missing_is_named(write: Callable[[str], Path], key: str) -> None:
+    lines = [
+        line
+        for number, line in enumerate(SOUND.splitlines(keepends=True))
+        if number == 0 or not line.strip().startswith(f"{key}:")
+    ]
+    folder = write("".join(lines))
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    place = f"{folder / 'parcels.yml'}:{line_of(SOUND, 'version: 1.0.0')}: "
+    assert place + f"the contract of parcels lacks '{key}'" in str(caught.value)
+
+
+def test_all_faults_are_told_at_once(write: Callable[[str], Path]) -> None:
+    text = changed("severity: warn", "severity: shrug").replace("type: int", "type: float")
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(write(text))
+
+    assert "severity is 'shrug'" in str(caught.value)
+    assert "type 'float' is unknown" in str(caught.value)
+
+
+def test_a_folder_without_a_contract_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.yml").write_text("version: 2\nsources: []\n", encoding="utf-8")
+
+    with pytest.raises(ContractError, match="There is no contract in"):
+        load_contracts(tmp_path)
+
+
+def test_a_dataset_of_no_contract_is_refused_and_the_known_are_named(
+    write: Callable[[str], Path],
+) -> None:
+    contracts = load_contracts(write(SOUND))
+
+    check_dataset(contracts, "returns")
+    with pytest.raises(InputError, match=r"'letters' is in no contract.*parcels, returns"):
+        check_dataset(contracts, "letters")
