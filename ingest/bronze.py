@@ -132,7 +132,7 @@ def capture(
     parsed: DataFrame | None = None
     for headers, group in _by_header(files).items():
         cut = spark.range(0, len(group), 1, len(group)).mapInArrow(
-            _cutter(contract, group),  # type: ignore[arg-type]
+            _cutter(contract, group),
             _CUT_DDL,
         )
         piece = _parse(cut, contract, headers)
@@ -177,9 +177,7 @@ def _tasks(files: Sequence[ProbedFile]) -> list[list[_CutTask]]:
     for file in sorted(files, key=lambda f: (-f.size_bytes, f.source.name)):
         lightest = loads.index(min(loads))
         loads[lightest] += file.size_bytes + 100_000
-        tasks[lightest].append(
-            _CutTask(file.source, file.file_sha256, file.dataset or "", file.header)
-        )
+        tasks[lightest].append(_CutTask(file.source, file.file_sha256, file.dataset or "", file.header))
     return tasks
 
 
@@ -325,7 +323,7 @@ def _with_lineage(parsed: DataFrame, contract: Contract, batch: Batch) -> DataFr
         # A corrupt record has no fields: what the parser made of its sound parts is a guess.
         return F.when(F.col("_is_sound"), column)
 
-    fields = [name for name in _columns_of(contract)]
+    fields = _columns_of(contract)
     have = set(parsed.select("parsed.*").columns)
     return parsed.withColumn(
         "_is_sound", F.col("parsed._corrupt_record").isNull() & F.col("error").isNull()

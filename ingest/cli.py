@@ -6,26 +6,17 @@ import json
 import logging
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from ingest.contracts import check_dataset, load_contracts
-from ingest.environment import PROJECT_ROOT, check_disk, check_java, jar_paths
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
 
 log = logging.getLogger("lakehouse")
-# Bronze keeps the text and the parsed fields, Silver the typed ones: about this many times the input.
-DISK_FACTOR = 3
-MINIMUM_DISK_BYTES = 200_000_000
 
 _lake_option = click.option(
     "--lake",
@@ -46,26 +37,6 @@ _retry_option = click.option(
 )
 
 
-def _pipeline_version() -> str:
-    try:
-        return version("lakehouse")
-    except PackageNotFoundError:
-        text = (PROJECT_ROOT / "pyproject.toml").read_text("utf-8")
-        return text.split('version = "', 1)[1].split('"', 1)[0]
-
-
-class _Phases(dict[str, float]):
-    """Seconds per phase of a run."""
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self[name] = self.get(name, 0.0) + time.monotonic() - began
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Dirty files into judged, tested Delta tables: nothing lost, doubled or left without a reason."""
@@ -78,15 +49,16 @@ def cli() -> None:
 @_lake_option
 @_dataset_option
 @_retry_option
-def ingest(
-    inputs: Sequence[str], lake_path: Path, dataset: str | None, retry_failed: bool
-) -> None:
+def ingest(inputs: Sequence[str], lake_path: Path, dataset: str | None, retry_failed: bool) -> None:
     """Read new files into Bronze, and nothing more.
 
     Example: lakehouse ingest --input samples --lake lake
     """
+    from ingest.main_job import Options, Phases, ingest_new
+
+    options = Options(inputs, dataset, retry_failed)
     with LakeLock(lake_path, "ingest"):
-        batch, _ = _ingest(Lake(lake_path), inputs, dataset, retry_failed, "ingest", _Phases())
+        batch, _ = ingest_new(Lake(lake_path), options, "ingest", Phases())
     click.echo(f"Batch {batch} is in Bronze." if batch else "Nothing new: every file is known.")
 
 
@@ -110,129 +82,23 @@ def run(
 
     Example: lakehouse run --input samples --lake lake
     """
-    phases = _Phases()
+    # Here and below: what needs Spark is imported when it is needed, so that help and SQL are quick.
+    from ingest.main_job import Options, run_main_job
+
+    options = Options(inputs, dataset, retry_failed, full_refresh)
     with LakeLock(lake_path, "run"):
-        code = _run(Lake(lake_path), inputs, dataset, retry_failed, full_refresh, phases)
-    sys.exit(code)
-
-
-def _run(
-    lake: Lake,
-    inputs: Sequence[str],
-    dataset: str | None,
-    retry_failed: bool,
-    full_refresh: bool,
-    phases: _Phases,
-) -> int:
-    from ingest import summary, transform
-
-    console = Console()
-    fingerprint = {"project": transform.project_hash(), "pipeline_version": _pipeline_version()}
-    state = lake.read_state()
-    _, session = _ingest(lake, inputs, dataset, retry_failed, "run", phases)
-    unchanged = (
-        session is None
-        and not full_refresh
-        and state.get("fingerprint") == fingerprint
-        and state.get("versions") == lake.versions()
-    )
-    if unchanged:
-        # Nothing came, nobody touched a table, and the same project judged all there is.
-        click.echo("Nothing new, and nothing changed since the last run judged and tested it.")
-        summary.print_summary(lake.path, phases, console)
-        return int(state["exit_code"])
-    with phases.time("start Spark"):
-        (session or _session_starter(lake, 0))()
-    with phases.time("dbt"):
-        outcome = transform.build(lake, _pipeline_version(), full_refresh=full_refresh)
-    if outcome.error:
-        click.echo(f"dbt could not run: {outcome.error}", err=True)
-        return 1
-    for failure in outcome.failures:
-        click.echo(f"{failure.node} failed: {failure.message}", err=True)
-    for name in outcome.skipped:
-        click.echo(f"{name} was not built, because it hangs on what failed.", err=True)
-    code = 1 if outcome.failures or outcome.broken_laws else 0
-    if not outcome.failures:
-        lake.write_state(
-            {"fingerprint": fingerprint, "versions": lake.versions(), "exit_code": code}
-        )
-        summary.print_summary(lake.path, phases, console)
-    return code
-
-
-def _ingest(
-    lake: Lake,
-    inputs: Sequence[str],
-    dataset: str | None,
-    retry_failed: bool,
-    command: str,
-    phases: _Phases,
-) -> tuple[str | None, Callable[[], Any] | None]:
-    """Look, and write a batch where one is due. Returns its id and how to get the session."""
-    from ingest import ingestion
-    from ingest.progress import make_progress
-    from ingest.transform import models_dir
-
-    contracts = load_contracts(models_dir())
-    if dataset is not None:
-        check_dataset(contracts, dataset)
-    check_java()
-    jar_paths()
-    progress = make_progress()
-    with phases.time("look"):
-        findings = ingestion.look(
-            inputs, lake, contracts, progress, dataset=dataset, retry_failed=retry_failed
-        )
-    is_complete = all((lake.table_path("bronze", name) / "_delta_log").is_dir() for name in contracts)
-    if not findings.anything_to_write and is_complete:
-        return None, None
-    check_disk(lake.path, MINIMUM_DISK_BYTES + DISK_FACTOR * findings.new_bytes)
-    session = _session_starter(lake, findings.new_bytes)
-    lake.create_operations()
-    with phases.time("start Spark"):
-        spark = session()
-    from ingest.bronze import create_table
-    from ingest.vetting import vet
-
-    with phases.time("check rules"):
-        vet(spark, contracts)
-    with phases.time("ingest"):
-        for contract in contracts.values():
-            create_table(spark, lake, contract)
-        batch = ingestion.ingest(
-            session,
-            lake,
-            contracts,
-            findings,
-            progress,
-            command=command,
-            pipeline_version=_pipeline_version(),
-        )
-    return batch, session
-
-
-def _session_starter(lake: Lake, input_bytes: int) -> Callable[[], Any]:
-    started: list[Any] = []
-
-    def start() -> Any:
-        if not started:
-            from ingest.session import register, start_session
-
-            spark = start_session(input_bytes=input_bytes)
-            spark.sparkContext.setLogLevel("ERROR")
-            register(spark, lake)
-            started.append(spark)
-        return started[0]
-
-    return start
+        sys.exit(run_main_job(Lake(lake_path), options))
 
 
 @cli.command()
 @_lake_option
 @click.argument("query", required=False)
 @click.option(
-    "--format", "fmt", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True
+    "--format",
+    "fmt",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
 )
 def sql(lake_path: Path, query: str | None, fmt: Any) -> None:
     """Ask the lake in SQL, without Spark; without a query, open a prompt.
@@ -262,11 +128,9 @@ def sample(out: Path, entries: int, orders: int, faults: str, seed: int) -> None
 
     from ingest.sample import generate
 
-    chosen: bool | list[str] = {"all": True, "none": False}.get(faults) or (
-        False if faults == "none" else [name.strip() for name in faults.split(",")]
-    )
-    if faults == "all":
-        chosen = True
+    chosen: bool | list[str] = faults == "all"
+    if faults not in ("all", "none"):
+        chosen = [name.strip() for name in faults.split(",")]
     manifest = generate(out, entries=entries, orders=orders, faults=chosen, seed=seed)
     click.echo(json.dumps(asdict(manifest), indent=1, sort_keys=True, default=str))
 
@@ -280,6 +144,7 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
 
     Example: lakehouse docs --lake lake
     """
+    from ingest.main_job import session_starter
     from ingest.transform import invoke_dbt
 
     lake = Lake(lake_path)
@@ -290,7 +155,7 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
             raise InputError("The site is not built yet. Run 'make docs' first.")
         invoke_dbt(lake, ["docs", "serve", "--port", str(port)])
         return
-    _session_starter(lake, 0)()
+    session_starter(lake, 0)()
     outcome = invoke_dbt(lake, ["--quiet", "docs", "generate", "--static"])
     if outcome.error:
         click.echo(f"dbt could not build the site: {outcome.error}", err=True)
@@ -309,6 +174,7 @@ def contract_check() -> None:
 
     Example: lakehouse contract check
     """
+    from ingest.contracts import load_contracts
     from ingest.session import start_session
     from ingest.transform import models_dir
     from ingest.vetting import vet

@@ -40,9 +40,7 @@ _VOLATILE = re.compile(
     r"|session_user)\b",
     re.IGNORECASE,
 )
-_TYPE = re.compile(
-    r"(string|text|int|bigint|decimal\(\d+, ?\d+\)|date|instant|timestamp|native)\Z"
-)
+_TYPE = re.compile(r"(string|text|int|bigint|decimal\(\d+, ?\d+\)|date|instant|timestamp|native)\Z")
 
 
 class _LineLoader(yaml.SafeLoader):
@@ -57,7 +55,7 @@ def _mapping_with_line(loader: _LineLoader, node: yaml.MappingNode) -> dict[str,
                 problem=f"the key '{key}' is there twice", problem_mark=node.start_mark
             )
     loader.flatten_mapping(node)
-    mapping: dict[str, Any] = loader.construct_mapping(node, deep=True)
+    mapping = {str(k): v for k, v in loader.construct_mapping(node, deep=True).items()}
     mapping["__line__"] = node.start_mark.line + 1
     return mapping
 
@@ -180,7 +178,7 @@ def load_contracts(folder: Path) -> dict[str, Contract]:
     faults: list[str] = []
     for path in sorted(folder.glob("*.yml")):
         try:
-            document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LineLoader) or {}  # noqa: S506
+            document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LineLoader) or {}
         except yaml.YAMLError as error:
             raise ContractError(f"{path} is no YAML: {error}. Mend the file.") from error
         for source in document.get("sources", []):
@@ -278,7 +276,7 @@ def _faults(contract: Contract) -> Iterable[str]:
             yield place + "the code is there twice. Give one of the two another name."
         seen.add(rule.code)
         if rule.severity not in SEVERITIES:
-            yield place + f"severity is '{rule.severity}'. It must be one of {', '.join(SEVERITIES)}."
+            yield (place + f"severity is '{rule.severity}'. It must be one of {', '.join(SEVERITIES)}.")
         if rule.on_null not in ("refuse", "pass"):
             yield (
                 place + "on_null is missing. Say what a predicate that is null means: refuse or pass; "
@@ -289,7 +287,7 @@ def _faults(contract: Contract) -> Iterable[str]:
         if not rule.why or not rule.fix:
             yield place + "it lacks why or fix. Whoever finds a refused row needs both."
         if (rule.when is None) == (not rule.misfit):
-            yield place + "it needs either when (a predicate) or misfit (fields that did not convert)."
+            yield (place + "it needs either when (a predicate) or misfit (fields that did not convert).")
         for name in rule.misfit:
             if name not in names:
                 yield place + f"misfit names '{name}', which is no field of the contract."

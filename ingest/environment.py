@@ -243,8 +243,7 @@ def fetch_jars(directory: Path = JARS_DIR, lock: Path = JARS_LOCK) -> list[Path]
     wanted = [
         jar
         for jar in locked_jars(lock)
-        if not (directory / jar.file_name).is_file()
-        or _sha256(directory / jar.file_name) != jar.sha256
+        if not (directory / jar.file_name).is_file() or _sha256(directory / jar.file_name) != jar.sha256
     ]
     if wanted:
         check_java()
@@ -354,9 +353,7 @@ def cds_options(directory: Path = JARS_DIR) -> list[str]:
     ]
 
 
-def build_class_archive(
-    run_session: Callable[[list[str]], None], directory: Path = JARS_DIR
-) -> Path:
+def build_class_archive(run_session: Callable[[list[str]], None], directory: Path = JARS_DIR) -> Path:
     """Records the classes of one small session, so that later drivers load them at once.
 
     Args:

@@ -145,8 +145,8 @@ def ingest(
                 "files_ingested": len({r["source_file"] for r in rows if r["status"] == "ingested"}),
                 "files_failed": len({r["source_file"] for r in rows if r["status"] == "failed"}),
                 "files_ignored": len({r["source_file"] for r in rows if r["status"] == "ignored"}),
-                "records": sum(int(r["records"] or 0) for r in rows),
-                "corrupt_records": sum(int(r["corrupt_records"] or 0) for r in rows),
+                "records": sum(int(str(r["records"] or 0)) for r in rows),
+                "corrupt_records": sum(int(str(r["corrupt_records"] or 0)) for r in rows),
                 "status": "finished",
             }
         ],

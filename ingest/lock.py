@@ -128,8 +128,7 @@ def _describe(descriptor: int) -> str:
     try:
         note = json.loads(os.pread(descriptor, 65_536, 0))
         return (
-            f"process {note['pid']} on {note['host']} ('{note['command']}', since "
-            f"{note['started_at']})"
+            f"process {note['pid']} on {note['host']} ('{note['command']}', since {note['started_at']})"
         )
     except (ValueError, KeyError, TypeError):
         return "another process that has only just begun"

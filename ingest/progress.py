@@ -8,7 +8,8 @@ import time
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress as RichProgress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as RichProgress
 
 log = logging.getLogger("lakehouse")
 # In a log, a line of progress at most this often.
@@ -72,7 +73,8 @@ class LogProgress:
 
     def stop(self) -> None:
         """See Progress."""
-        self._say()
+        if self._told < time.monotonic() - 1 or self._told == self._began:
+            self._say()
 
     def _say(self) -> None:
         rate = _rate(self._records, self._began)

@@ -352,9 +352,7 @@ def _order_line(values: list[str], kind: str, rng: random.Random) -> str:
     """The line of an order that is broken, or written, in one way."""
     order = dict(zip(ORDER_COLUMNS, values, strict=True))
     note = order["note"] or "fragile"
-    other_format = datetime.strptime(order["order_ts"], "%Y-%m-%d %H:%M:%S").strftime(
-        "%d/%m/%Y %H:%M"
-    )
+    other_format = datetime.strptime(order["order_ts"], "%Y-%m-%d %H:%M:%S").strftime("%d/%m/%Y %H:%M")
     changes = {
         "qty_text": {"qty": "two"},
         "qty_decimal_comma": {"qty": '"1,5"'},
@@ -569,9 +567,7 @@ class _Pages:
                 corrupt += ENTRY_FAULTS[name] == "corrupt"
             self._told[name] += 1
             texts.append(text)
-        texts.append(
-            self._sound(feed, self._entry(feed, 500_000 + 2 * len(names), style, 1), style)
-        )
+        texts.append(self._sound(feed, self._entry(feed, 500_000 + 2 * len(names), style, 1), style))
         name = f"{feed.prefix}_20240601_030000.atom"
         self._write(name, self._page_text(feed, name, style, texts, []), "utf-8")
         self.files.append(
@@ -681,12 +677,8 @@ class _Pages:
         parts = [element.render(1 if style.pretty else None) for element in head]
         parts += [*tombstones, *entries]
         between = "\n    " if style.pretty else ""
-        opening = (
-            f'<?xml version="1.0" encoding="{declared}" standalone="yes"?>\n<feed{attributes}>'
-        )
-        return (
-            opening + between + between.join(parts) + ("\n" if style.pretty else "") + "</feed>\n"
-        )
+        opening = f'<?xml version="1.0" encoding="{declared}" standalone="yes"?>\n<feed{attributes}>'
+        return opening + between + between.join(parts) + ("\n" if style.pretty else "") + "</feed>\n"
 
     def _write(self, name: str, text: str, encoding: str) -> None:
         mark = b"\xff\xfe" if encoding == "utf-16-le" else b""
@@ -760,9 +752,7 @@ class _Pages:
                     "cac-place-ext:ParentLocatedParty",
                     [
                         _party_name("Provincia de Ejemplo"),
-                        _Element(
-                            "cac-place-ext:ParentLocatedParty", [_party_name("Sector de Ejemplo")]
-                        ),
+                        _Element("cac-place-ext:ParentLocatedParty", [_party_name("Sector de Ejemplo")]),
                     ],
                 ),
             ],

@@ -89,9 +89,7 @@ class _Parser:
             # Spark folds case when it looks for columns, so `Id` beside `ID` cannot be told apart.
             if field.text.lower() in taken:
                 first = taken[field.text.lower()]
-                raise _error(
-                    field.line, f"field '{field.text}' is there already, since line {first}"
-                )
+                raise _error(field.line, f"field '{field.text}' is there already, since line {first}")
             taken[field.text.lower()] = field.line
             if closing is not None:
                 self._expect(":", f"after the field name '{field.text}'")

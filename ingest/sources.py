@@ -1,5 +1,6 @@
-"""Finding files and looking at each once before Spark: what it is, whether it is known, how many
-records it holds by an independent count.
+"""Finding files, and looking at each once before Spark.
+
+What is it, is it known, and how many records does it hold by an independent count?
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ class Source:
             if self.path.lower().endswith(".gz"):
                 return _CappedGzip(self.path)
             return Path(self.path).open("rb")
-        except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError) as error:
+        except (
+            OSError,
+            zipfile.BadZipFile,
+            RuntimeError,
+            NotImplementedError,
+            ValueError,
+        ) as error:
             raise _unreadable(self, error) from error
 
     def read(self) -> bytes:
@@ -113,7 +120,10 @@ class FilePart:
 
 @dataclass
 class ProbedFile:
-    """A file as it was seen before Spark. ``status`` is ``new``, ``known``, ``failed`` or ``ignored``."""
+    """A file as it was seen before Spark.
+
+    ``status`` is ``new``, ``known``, ``failed`` or ``ignored``.
+    """
 
     source: Source
     status: str
@@ -148,7 +158,9 @@ def find_sources(inputs: Sequence[str]) -> Iterator[Source | ProbedFile]:
         elif path.exists():
             paths = [path]
         else:
-            paths = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())
+            # Path.glob takes no absolute pattern.
+            matches = glob.glob(text, recursive=True)  # noqa: PTH207
+            paths = sorted(Path(p) for p in matches if Path(p).is_file())
             if not paths:
                 raise InputError(
                     f"{text} is no file and no folder, and as a glob it matches nothing. "
@@ -183,9 +195,8 @@ def _members(path: Path) -> Iterator[Source | ProbedFile]:
                 f"{source.name} has a name that points outside its archive, which published ZIPs "
                 f"never do. Find out who made the archive before you unpack it.",
             )
-        elif (
-            info.file_size > COMPRESSION_FLOOR_BYTES
-            and info.file_size > MAX_COMPRESSION * max(info.compress_size, 1)
+        elif info.file_size > COMPRESSION_FLOOR_BYTES and info.file_size > MAX_COMPRESSION * max(
+            info.compress_size, 1
         ):
             yield _failed(
                 source,
@@ -200,9 +211,7 @@ def _members(path: Path) -> Iterator[Source | ProbedFile]:
 def _failed(source: Source, error_type: str, message: str) -> ProbedFile:
     # The name stands in for the content, which was not read: the same fault is told once.
     digest = hashlib.sha256(f"{error_type}:{source.name}".encode()).hexdigest()
-    return ProbedFile(
-        source, "failed", file_sha256=digest, error_type=error_type, error_message=message
-    )
+    return ProbedFile(source, "failed", file_sha256=digest, error_type=error_type, error_message=message)
 
 
 def xml_format(contract: Contract) -> xml.XmlFormat:
@@ -263,7 +272,7 @@ def probe(
     except FileReadError as error:
         probed.status = "failed"
         probed.error_type = error.error_type
-        probed.error_message = str(error)
+        probed.error_message = _placed(source, str(error))
     except OSError as error:
         probed.status = "failed"
         refusal = _unreadable(source, error)
@@ -274,6 +283,10 @@ def probe(
         if known.get((probed.file_sha256, probed.record_type)) == "failed" and not retry_failed:
             probed.status = "known"
     return probed
+
+
+def _placed(source: Source, message: str) -> str:
+    return message if source.name in message else f"{source.name}: {message}"
 
 
 def _digest_of(source: Source) -> tuple[str, int]:
@@ -303,9 +316,7 @@ def _look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str
     data = source.read()
     xml.check_page(data)
     probed.dataset = (
-        first.dataset_of_name(source.file_name)
-        or first.dataset_of_feed(xml.feed_id(data))
-        or dataset
+        first.dataset_of_name(source.file_name) or first.dataset_of_feed(xml.feed_id(data)) or dataset
     )
     if probed.dataset is None:
         raise FileReadError(

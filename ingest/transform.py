@@ -115,13 +115,23 @@ def build(lake: Lake, pipeline_version: str, *, full_refresh: bool = False) -> D
         record_failures(lake, outcome, pipeline_version, datetime.now(UTC))
         # What hangs on the failed model was skipped, the dead letters perhaps among it. They read
         # verdicts and the operational tables, so they can be built all the same.
-        invoke_dbt(lake, ["--log-level", "none", "--log-level-file", "debug", "run", "--select", "dead_letters", "dead_letter_summary"])
+        invoke_dbt(
+            lake,
+            [
+                "--log-level",
+                "none",
+                "--log-level-file",
+                "debug",
+                "run",
+                "--select",
+                "dead_letters",
+                "dead_letter_summary",
+            ],
+        )
     return outcome
 
 
-def record_failures(
-    lake: Lake, outcome: DbtOutcome, pipeline_version: str, failed_at: datetime
-) -> None:
+def record_failures(lake: Lake, outcome: DbtOutcome, pipeline_version: str, failed_at: datetime) -> None:
     """Keep a row per node that failed as a whole."""
     lake.append(
         "run_failures",

@@ -759,8 +759,7 @@ class _Cutter:
         expected = sum(map(len, fields[: self._fields])) + self._fields
         return self._error(
             "FIELD_COUNT",
-            f"found {len(fields)} field{'s' * (len(fields) != 1)}, "
-            f"the {self._owner} has {self._fields}",
+            f"found {len(fields)} field{'s' * (len(fields) != 1)}, the {self._owner} has {self._fields}",
             raw[:expected],
         )
 
@@ -784,9 +783,7 @@ class _Cutter:
         )
 
 
-def _placed_in_utf16(
-    records: Iterable[Record], header: Header, buffer: _Buffer
-) -> Iterator[Record]:
+def _placed_in_utf16(records: Iterable[Record], header: Header, buffer: _Buffer) -> Iterator[Record]:
     """Turn places in the UTF-8 that was cut into places in the UTF-16 that the file holds."""
     encoding = header.encoding
     cut_at = held_at = header.byte_length
@@ -870,9 +867,7 @@ def _encoding_of(start: bytes, fmt: CsvFormat) -> tuple[str, int]:
     Raises:
         FileReadError: The mark and the declaration disagree, or the declared one cannot be cut.
     """
-    marked, mark = next(
-        ((name, len(bom)) for bom, name in _BOMS if start.startswith(bom)), (None, 0)
-    )
+    marked, mark = next(((name, len(bom)) for bom, name in _BOMS if start.startswith(bom)), (None, 0))
     if fmt.encoding is None:
         return marked or "utf-8", mark
     try:

@@ -152,9 +152,7 @@ def check_page(data: bytes) -> None:
     if not problem and root != ["feed"]:
         problem = f"has the root element <{root[0]}>, not Atom's <feed>"
     if not problem and strange:
-        problem = (
-            f"holds <{strange[0]}>, whose name looks like a record's, in another case or namespace"
-        )
+        problem = f"holds <{strange[0]}>, whose name looks like a record's, in another case or namespace"
     if problem:
         raise FileReadError(
             "NO_RECORDS",

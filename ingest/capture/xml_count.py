@@ -23,9 +23,8 @@ _CLOSERS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
 def count(data: bytes, fmt: XmlFormat) -> int:
     """Count a file's records by other code than ``cut``.
 
-    Where nothing can hide a tag or change what a prefix means, start tags are counted as they
-    stand; else a parser counts them; and where the file is not well-formed, start tags outside
-    whatever hides them.
+    Start tags are counted as text, outside whatever hides them. Only where the same prefix is
+    declared with several meanings, a parser counts instead, if the page is well-formed.
 
     Args:
         data: The whole file.
@@ -42,13 +41,14 @@ def count(data: bytes, fmt: XmlFormat) -> int:
     if fmt.row_tag.encode() not in scan:
         return 0
     tags = _StartTags(scan, fmt)
-    if scan.rfind(b"<!") < 0 and scan.rfind(b"<?") <= 0 and tags.is_unambiguous:
+    if tags.is_unambiguous and scan.rfind(b"<!") < 0 and scan.rfind(b"<?") <= 0:
         return sum(tags.is_record(place) for place in tags.places())
     text = utf8(scan, encoding)
     start, end = doctype_by_parser(text)
     text = text[:start] + b" " * (end - start) + text[end:]
-    found = _count_by_parser(text, fmt)
-    return _count_outside(text, fmt) if found is None else found
+    tags = _StartTags(text, fmt)
+    found = None if tags.is_unambiguous else _count_by_parser(text, fmt)
+    return _count_outside(text, tags, fmt) if found is None else found
 
 
 def doctype_by_parser(text: bytes) -> tuple[int, int]:
@@ -96,19 +96,21 @@ def _count_by_parser(text: bytes, fmt: XmlFormat) -> int | None:
     return found
 
 
-def _count_outside(scan: bytes, fmt: XmlFormat) -> int:
+def _count_outside(scan: bytes, tags: _StartTags, fmt: XmlFormat) -> int:
     """Count start tags outside comments, CDATA sections and instructions that end.
 
     The cutter's scanner says when one ends; the definition is the same, the code is not.
     """
-    tags = _StartTags(scan, fmt)
     marks = {
         mark: array("q", (match.start() for match in re.finditer(re.escape(mark), scan)))
         for mark in (*_CLOSERS, *_CLOSERS.values())
     }
     names = b"|".join(re.escape(name.encode()) for name in {*RECORD_TAGS, "feed", fmt.row_tag})
-    any_record = re.compile(rb"<(?:[^\s<>/:!?]+:)?(?:" + names + rb")(?=[\s/><]|\Z)")
-    records = array("q", (match.start() for match in any_record.finditer(scan)))
+    tag = rb"(?:[^\s<>/:!?]+:)?(?:" + names + rb")(?=[\s/><]|\Z)"
+    starts, ends = (
+        array("q", (match.start() for match in re.finditer(bracket + tag, scan)))
+        for bracket in (rb"<", rb"</")
+    )
 
     def next_of(places: array[int], position: int) -> int:
         index = bisect_left(places, position)
@@ -126,7 +128,7 @@ def _count_outside(scan: bytes, fmt: XmlFormat) -> int:
             continue
         inside = place + len(opener)
         end = next_of(marks[_CLOSERS[opener]], inside)
-        suspect = inside if opener == b"<!--" else next_of(records, inside)
+        suspect = inside if opener == b"<!--" else next_of(starts, next_of(ends, inside))
         if end < _NEVER and not (suspect < end and next_of(marks[opener], suspect) < end):
             hidden_to = end + len(_CLOSERS[opener])
     return found
@@ -144,6 +146,16 @@ def _skip_prolog(scan: bytes) -> int:
         place = scan.find(closer, place) + len(closer)
 
 
+def _declared(tag: re.Match[bytes] | None) -> Iterator[tuple[bytes, bytes]]:
+    """Give the prefixes that a tag declares, with their namespaces."""
+    if tag is None or b"xmlns" not in tag[0]:
+        return
+    # Values are consumed whole: what looks like a declaration inside one is none.
+    for name, value in re.findall(rb"([^\s=<>/\"']+)\s*=\s*(\"[^\"]*\"|'[^']*')", tag[0]):
+        if name == b"xmlns" or name.startswith(b"xmlns:"):
+            yield name[6:], value[1:-1]
+
+
 class _StartTags:
     """Start tags with the record's local name, as text."""
 
@@ -152,13 +164,12 @@ class _StartTags:
         self._name = fmt.row_tag.encode()
         self._namespace = fmt.row_namespace.encode()
         self._bound = {
-            prefix.encode(): uri.encode()
-            for prefix, uri in {**CONVENTIONS, **fmt.namespaces}.items()
+            prefix.encode(): uri.encode() for prefix, uri in {**CONVENTIONS, **fmt.namespaces}.items()
         }
         root = _WHOLE_TAG.match(scan, _skip_prolog(scan))
-        for match in _DECLARED.finditer(root[0] if root else b""):
-            if len(match[2]) > 2:
-                self._bound[match[1] or b""] = match[2][1:-1]
+        for prefix, uri in _declared(root):
+            if uri:
+                self._bound[prefix] = uri
         self.is_unambiguous = True
         for match in _DECLARED.finditer(scan):
             uri = match[2][1:-1]
@@ -189,8 +200,4 @@ class _StartTags:
         name = re.match(rb"<([^\s/><]*)", self._scan[place : tag.end() if tag else None])
         assert name is not None
         prefix = name[1].rpartition(b":")[0]
-        own = self._bound.get(prefix)
-        for match in _DECLARED.finditer(tag[0] if tag else b""):
-            if (match[1] or b"") == prefix:
-                own = match[2][1:-1]
-        return own == self._namespace
+        return dict(_declared(tag)).get(prefix, self._bound.get(prefix)) == self._namespace

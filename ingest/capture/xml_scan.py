@@ -32,6 +32,7 @@ _NEVER = sys.maxsize
 _WHITE = b" \t\r\n"
 
 _TAG_REST = re.compile(rb"[^\"'<>]*+(?:\"[^\"<]*+\"[^\"'<>]*+|'[^'<]*+'[^\"'<>]*+)*+>")
+_ATTRIBUTE = re.compile(rb"([^\s=<>/\"']++)\s*+=\s*+(?:\"([^\"<]*+)\"|'([^'<]*+)')")
 _XMLNS = re.compile(rb"xmlns(?::([^\s=<>/\"']++))?\s*+=\s*+(?:\"([^\"<]*+)\"|'([^'<]*+)')")
 _DOCTYPE = re.compile(
     rb"<!DOCTYPE(?:[^\[<>\"']|\"[^\"]*+\"|'[^']*+')*+"
@@ -100,8 +101,18 @@ def utf8(scan: bytes, encoding: Encoding) -> bytes:
     return scan.decode(encoding.name, "replace").encode("utf-8")
 
 
+def declared_in_tag(tag: bytes) -> dict[str, str]:
+    """Read the namespaces that a tag declares, by prefix."""
+    if b"xmlns" not in tag:
+        return {}
+    return declared_by(
+        (name.decode("utf-8", "replace"), (double or single).decode("utf-8", "replace"))
+        for name, double, single in _ATTRIBUTE.findall(tag)
+    )
+
+
 def declared_in(markup: bytes) -> list[tuple[str, str]]:
-    """List the prefixes and namespaces that a piece of markup declares."""
+    """List the prefixes and namespaces that any text declares, or seems to."""
     if b"xmlns" not in markup:
         return []
     return [
@@ -113,9 +124,7 @@ def declared_in(markup: bytes) -> list[tuple[str, str]]:
 def declared_by(attributes: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Pick the namespaces that an element declares from its attributes, by prefix."""
     return {
-        name[6:]: value
-        for name, value in attributes
-        if name == "xmlns" or name.startswith("xmlns:")
+        name[6:]: value for name, value in attributes if name == "xmlns" or name.startswith("xmlns:")
     }
 
 
@@ -133,7 +142,7 @@ class Prefixes:
         prolog = _PROLOG.match(scan)
         root = prolog.end() if prolog else 0
         rest = _TAG_REST.match(scan, root + 1) if scan[root : root + 1] == b"<" else None
-        self.enter(dict(declared_in(scan[root : rest.end()])) if rest else {})
+        self.enter(declared_in_tag(scan[root : rest.end()]) if rest else {})
 
     def enter(self, declared: dict[str, str]) -> None:
         """Take the declarations of a root; it cannot take a conventional meaning away."""
@@ -167,7 +176,7 @@ def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
         return Piece(start, start + len(scan[start:end].rstrip(_WHITE)), by)
 
     for tag in _tags(scan, frozenset(meanings)):
-        declared = dict(declared_in(scan[tag.start : tag.end])) if tag.opens else own
+        declared = declared_in_tag(scan[tag.start : tag.end]) if tag.opens else own
         if prefixes.uri(tag.prefix, declared) != meanings[tag.name]:
             continue
         if tag.opens:
@@ -225,29 +234,37 @@ class _Opaque:
     """Where comments, CDATA sections or instructions end, if they do.
 
     One that never ends would swallow every record up to the end of the next sound one. So it
-    counts as never begun, and costs its record alone, when no end follows; when another begins in
-    it after a record's start tag; or, for comments, when another begins in it at all: XML has no
-    ``--`` inside a comment.
+    counts as never begun, and costs its record alone, when no end follows; when a record ends, one
+    starts and another of its kind begins before its end; or, for comments, when another begins in
+    it at all: XML has no ``--`` inside a comment.
     """
 
-    def __init__(
-        self, scan: bytes, opener: bytes, closer: bytes, records: re.Pattern[bytes]
-    ) -> None:
-        def next_record(position: int) -> int:
-            match = records.search(scan, position)
-            return match.start() if match else -1
+    def __init__(self, scan: bytes, opener: bytes, closer: bytes, names: bytes) -> None:
+        def seeker(pattern: bytes) -> _Seeker:
+            compiled = re.compile(pattern)
+
+            def find(position: int) -> int:
+                match = compiled.search(scan, position)
+                return match.start() if match else -1
+
+            return _Seeker(find)
 
         self._opener, self._closer = opener, closer
-        self._end = _Seeker(lambda position: scan.find(closer, position))
-        self._record = _Seeker(next_record)
-        self._nested = _Seeker(lambda position: scan.find(opener, position))
+        self._end = _Seeker(partial(scan.find, closer))
+        self._nested = _Seeker(partial(scan.find, opener))
+        self._record_end = seeker(rb"</" + names)
+        self._record_start = seeker(rb"<" + names)
 
     def end(self, start: int) -> int | None:
         inside = start + len(self._opener)
         end = self._end.at_or_after(inside)
         if end == _NEVER:
             return None
-        suspect = inside if self._opener == b"<!--" else self._record.at_or_after(inside)
+        suspect = inside
+        if self._opener != b"<!--":
+            suspect = self._record_end.at_or_after(suspect)
+            if suspect < end:
+                suspect = self._record_start.at_or_after(suspect)
         if suspect < end and self._nested.at_or_after(suspect) < end:
             return None
         return end + len(self._closer)
@@ -263,11 +280,10 @@ def _tags(scan: bytes, names: frozenset[str]) -> Iterator[_Tag]:
     name_of = rb"(?:([^\s<>/:!?]++):)?(" + local + rb")(?=[\s/><]|\Z)"
     tag_start = re.compile(rb"<(/?+)" + name_of)
     opener = re.compile(rb"<(?:!--|!\[CDATA\[|\?|!DOCTYPE|!)")
-    records = re.compile(rb"<" + name_of)
     opaque = {
-        b"<!--": _Opaque(scan, b"<!--", b"-->", records),
-        b"<![CDATA[": _Opaque(scan, b"<![CDATA[", b"]]>", records),
-        b"<?": _Opaque(scan, b"<?", b"?>", records),
+        b"<!--": _Opaque(scan, b"<!--", b"-->", name_of),
+        b"<![CDATA[": _Opaque(scan, b"<![CDATA[", b"]]>", name_of),
+        b"<?": _Opaque(scan, b"<?", b"?>", name_of),
     }
     # `deleted-entry` is found with `entry`, which is in it.
     needles = [n.encode() for n in names if not any(m in n for m in names - {n})]

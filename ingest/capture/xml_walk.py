@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from xml.parsers import expat
 
-from ingest.capture.xml_scan import Prefixes, XmlFormat, declared_by, declared_in
+from ingest.capture.xml_scan import Prefixes, XmlFormat, declared_by, declared_in, declared_in_tag
 from ingest.schema import Node
 
 MAX_UNPARSED_PATHS = 1000
@@ -25,9 +25,7 @@ _MAX_NAME_LENGTH = 200
 _MAX_LEARNT = 1000
 _CUT_SHORT = "..."
 
-_TAG = re.compile(
-    rb"([^\s/\"'=>]++)((?:\s++[^\s=/\"'>]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'))*+)\s*+(/?)"
-)
+_TAG = re.compile(rb"([^\s/\"'=>]++)((?:\s++[^\s=/\"'>]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'))*+)\s*+(/?)")
 _TAG_NAME = re.compile(rb"<[^\s/>]++")
 _ATTRIBUTE = re.compile(rb"\s+([^\s=<>/\"']++)\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
 
@@ -168,7 +166,7 @@ class Walker:
         declared = declared_in(record)
         if declared:
             # What the record's own tag declares holds all over it.
-            scope = {**scope, **dict(declared_in(record.partition(b">")[0]))}
+            scope = {**scope, **declared_in_tag(record.partition(b">")[0])}
             if any(scope.get(prefix) != uri for prefix, uri in declared):
                 return None
         key = frozenset(scope.items())
@@ -182,9 +180,7 @@ class Walker:
         self._scope = scope
         return top
 
-    def _learn(
-        self, place: _Place, part: bytes, ancestors: list[tuple[_Place, int]]
-    ) -> _Step | None:
+    def _learn(self, place: _Place, part: bytes, ancestors: list[tuple[_Place, int]]) -> _Step | None:
         """Find the step for a tag and what follows it, if both are in the schema."""
         tag, _, text = part.partition(b">")
         if tag.startswith(b"/"):
@@ -263,7 +259,7 @@ class _Names:
         if uri in self._shown:
             usual = self._shown[uri]
             return True, local, _shortened(f"{usual}:{local}" if usual else local)
-        if prefix in self._fmt.namespaces:
+        if prefix in self._fmt.namespaces and name[0] != ":":
             return False, local, _shortened(f"{{{uri or ''}}}{local}")
         return False, local, _shortened(name)
 

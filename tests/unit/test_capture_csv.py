@@ -422,10 +422,7 @@ def test_utf16_is_found_by_its_mark_and_places_count_in_its_bytes(encoding):
 
 def test_utf16_half_pairs_and_half_units_cost_their_record_only():
     body = (
-        b"\xff\xfe"
-        + "a,b,c\n1,".encode("utf-16-le")
-        + b"\x00\xd8"
-        + ",3\n4,5,6\n".encode("utf-16-le")
+        b"\xff\xfe" + "a,b,c\n1,".encode("utf-16-le") + b"\x00\xd8" + ",3\n4,5,6\n".encode("utf-16-le")
     )
     assert errors(body) == ["UNDECODABLE_BYTES", None]
     assert errors(body + b"7") == ["UNDECODABLE_BYTES", None, "UNDECODABLE_BYTES"]

@@ -152,7 +152,7 @@ RULE_FAULTS = {
         SECOND + "it uses rand, which is not deterministic",
     ),
     "neither when nor misfit": (
-        changed("          when: weight < 1\n", ""),
+        changed("when: weight < 1\n                  severity", "severity"),
         SECOND + "it needs either when (a predicate) or misfit",
     ),
     "both when and misfit": (
@@ -167,9 +167,7 @@ RULE_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", RULE_FAULTS)
-def test_a_faulty_rule_is_told_with_file_line_and_name(
-    write: Callable[[str], Path], fault: str
-) -> None:
+def test_a_faulty_rule_is_told_with_file_line_and_name(write: Callable[[str], Path], fault: str) -> None:
     text, said = RULE_FAULTS[fault]
     folder = write(text)
 

@@ -241,9 +241,7 @@ def clone(tmp_path: Path) -> Path:
     for name in ("Makefile", "jars.lock", "pyproject.toml"):
         shutil.copy(PROJECT_ROOT / name, folder)
     for name in ("ingest", "requirements"):
-        shutil.copytree(
-            PROJECT_ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(PROJECT_ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 

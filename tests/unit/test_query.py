@@ -195,9 +195,7 @@ def test_formats(lake: Path) -> None:
 
 
 def test_json_is_json_whatever_the_values_and_names_are(lake: Path) -> None:
-    assert rows(lake, "select n, 1 as a, 2 as a from dead_letters") == [
-        {"n": "nan", "a": 1, "a_2": 2}
-    ]
+    assert rows(lake, "select n, 1 as a, 2 as a from dead_letters") == [{"n": "nan", "a": 1, "a_2": 2}]
 
 
 def test_a_table_shows_dirty_text_and_does_not_obey_it(lake: Path) -> None:
@@ -254,9 +252,7 @@ def test_nothing_is_written_into_the_lake(lake: Path) -> None:
     assert sorted(lake.rglob("*")) == before
 
 
-SHELL = (
-    "import sys; from pathlib import Path; from ingest.query import shell; shell(Path(sys.argv[1]))"
-)
+SHELL = "import sys; from pathlib import Path; from ingest.query import shell; shell(Path(sys.argv[1]))"
 
 
 def test_the_prompt_reads_a_pipe(lake: Path) -> None:

@@ -99,7 +99,9 @@ def test_two_runs_give_the_same_bytes_and_another_seed_gives_others(tmp_path, ma
     assert other.placsp == made[1].placsp
     changed = content(tmp_path / "other")
     assert changed.keys() == content(made[0]).keys()
+    page = "CPM_SectorPublico_20240102_030000.atom"
     assert changed["orders_dirty.csv"] != content(made[0])["orders_dirty.csv"]
+    assert changed[page] != content(made[0])[page]
 
 
 def test_the_bytes_do_not_change_between_versions_of_python(made):

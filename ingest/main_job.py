@@ -1,0 +1,167 @@
+"""The main job: new files to Bronze, verdicts, Silver, quarantine, marts, tests, summary."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from ingest import ingestion, summary, transform
+from ingest.bronze import create_table
+from ingest.contracts import Contract, check_dataset, load_contracts
+from ingest.environment import PROJECT_ROOT, check_disk, check_java, jar_paths
+from ingest.lake import Lake
+from ingest.progress import make_progress
+from ingest.session import register, start_session
+from ingest.vetting import vet
+
+log = logging.getLogger("lakehouse")
+# Bronze keeps the text and the parsed fields, Silver the typed ones: about this many times the input.
+DISK_FACTOR = 3
+MINIMUM_DISK_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may ask of a run. See the options of ``lakehouse run``."""
+
+    inputs: Sequence[str]
+    dataset: str | None = None
+    retry_failed: bool = False
+    full_refresh: bool = False
+
+
+class Phases(dict[str, float]):
+    """Seconds per phase of a run, in the order in which they began."""
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self[name] = self.get(name, 0.0) + time.monotonic() - began
+
+
+@cache
+def pipeline_version() -> str:
+    """The version of this package, as its project file says it."""
+    text = (PROJECT_ROOT / "pyproject.toml").read_text("utf-8")
+    return text.split('version = "', 1)[1].split('"', 1)[0]
+
+
+def run_main_job(lake: Lake, options: Options) -> int:
+    """Run the main job. The caller holds the lake's lock.
+
+    Returns:
+        0, also when records were refused; 1 when a law is broken, a rule of severity fail struck,
+        or a model failed.
+
+    Raises:
+        LakehouseError: Wrong use, or something that the user can mend.
+    """
+    console = Console()
+    phases = Phases()
+    fingerprint = {"project": transform.project_hash(), "pipeline_version": pipeline_version()}
+    state = lake.read_state()
+    _, session = ingest_new(lake, options, "run", phases)
+    if (
+        session is None
+        and not options.full_refresh
+        and state.get("fingerprint") == fingerprint
+        and state.get("versions") == lake.versions()
+    ):
+        # Nothing came, nobody touched a table, and the same project judged all there is.
+        console.print("Nothing new, and nothing changed since the last run judged and tested it.")
+        summary.print_summary(lake.path, phases, console)
+        return int(state["exit_code"])
+    with phases.time("start Spark"):
+        (session or session_starter(lake, 0))()
+    with phases.time("dbt"):
+        outcome = transform.build(lake, pipeline_version(), full_refresh=options.full_refresh)
+    if outcome.error:
+        log.error("dbt could not run: %s", outcome.error)
+        return 1
+    for failure in outcome.failures:
+        log.error("%s failed: %s", failure.node, failure.message)
+    for name in outcome.skipped:
+        log.error("%s was not built, because it hangs on what failed.", name)
+    code = 1 if outcome.failures or outcome.broken_laws else 0
+    if not outcome.failures:
+        lake.write_state({"fingerprint": fingerprint, "versions": lake.versions(), "exit_code": code})
+        summary.print_summary(lake.path, phases, console)
+    return code
+
+
+def ingest_new(
+    lake: Lake, options: Options, command: str, phases: Phases
+) -> tuple[str | None, Callable[[], SparkSession] | None]:
+    """Look at the input, and write a batch where one is due.
+
+    Returns:
+        The batch's id or None, and what gives the session; None where Spark was not needed.
+
+    Raises:
+        LakehouseError: Wrong use, or something that the user can mend. Nothing was written.
+    """
+    contracts = load_contracts(transform.models_dir())
+    if options.dataset is not None:
+        check_dataset(contracts, options.dataset)
+    check_java()
+    jar_paths()
+    progress = make_progress()
+    with phases.time("look"):
+        findings = ingestion.look(
+            options.inputs,
+            lake,
+            contracts,
+            progress,
+            dataset=options.dataset,
+            retry_failed=options.retry_failed,
+        )
+    if not findings.anything_to_write and _has_tables(lake, contracts):
+        return None, None
+    check_disk(lake.path, MINIMUM_DISK_BYTES + DISK_FACTOR * findings.new_bytes)
+    session = session_starter(lake, findings.new_bytes)
+    with phases.time("start Spark"):
+        spark = session()
+    with phases.time("check rules"):
+        vet(spark, contracts)
+    lake.create_operations()
+    with phases.time("ingest"):
+        for contract in contracts.values():
+            create_table(spark, lake, contract)
+        batch = ingestion.ingest(
+            session,
+            lake,
+            contracts,
+            findings,
+            progress,
+            command=command,
+            pipeline_version=pipeline_version(),
+        )
+    return batch, session
+
+
+def _has_tables(lake: Lake, contracts: dict[str, Contract]) -> bool:
+    return {("bronze", name) for name in contracts} <= set(lake.tables())
+
+
+def session_starter(lake: Lake, input_bytes: int) -> Callable[[], SparkSession]:
+    """What starts Spark on a lake when it is first asked, and then gives the same session."""
+
+    @cache
+    def start() -> SparkSession:
+        spark = start_session(input_bytes=input_bytes)
+        spark.sparkContext.setLogLevel("ERROR")
+        register(spark, lake)
+        return spark
+
+    return start

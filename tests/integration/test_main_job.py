@@ -1,0 +1,399 @@
+"""The main job on the samples: known numbers, twice, more, anew, broken, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import SampleLake
+from deltalake import DeltaTable
+
+from ingest.environment import JARS_DIR, PROJECT_ROOT
+from ingest.lake import Lake
+from ingest.main_job import Options, run_main_job
+from ingest.query import connect
+from ingest.sample import generate
+from ingest.transform import invoke_dbt
+
+# What says when or by which batch something was written, and nothing of what it is.
+RUN_TIME = {
+    "_judged_at", "_decided_at", "detected_at", "judged_at", "checked_at", "processing_timestamp",
+    "_verdict_pass",
+}  # fmt: skip
+
+
+def rows(lake: Lake, sql: str) -> list[tuple[object, ...]]:
+    with connect(lake.path) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_refused_records_are_no_failure(sample_lake: SampleLake) -> None:
+    assert sample_lake.exit_code == 0
+
+
+def test_every_file_is_reconciled_with_what_the_generator_wrote(sample_lake: SampleLake) -> None:
+    found = {
+        (Path(str(name)).name, kind): (count, corrupt)
+        for name, kind, count, corrupt in rows(
+            sample_lake.lake,
+            "select source_file, record_type, found, corrupt from marts.reconciliation "
+            "where status = 'ingested'",
+        )
+    }
+    expected = {}
+    for file in sample_lake.manifest.files:
+        if file.status != "ingested":
+            continue
+        if file.dataset == "orders":
+            expected[(file.name, "orders")] = (file.orders, file.corrupt)
+        else:
+            expected[(file.name, "placsp_entries")] = (file.entries, file.corrupt)
+            expected[(file.name, "placsp_deleted_entries")] = (file.tombstones, 0)
+    assert found == expected
+    assert rows(sample_lake.lake, "select * from marts.reconciliation where balance <> 0") == []
+
+
+def test_failed_and_ignored_files_are_known_by_name(sample_lake: SampleLake) -> None:
+    found = {
+        (Path(str(name)).name, status)
+        for name, status in rows(
+            sample_lake.lake,
+            "select source_file, status from bronze.files where status <> 'ingested'",
+        )
+    }
+    assert found == {(f.name, f.status) for f in sample_lake.manifest.files if f.status != "ingested"}
+    letters = rows(
+        sample_lake.lake, "select source_file from marts.dead_letters where stage = 'file_read'"
+    )
+    assert len(letters) == sum(f.status == "failed" for f in sample_lake.manifest.files)
+
+
+def test_orders_agree_with_the_generator(sample_lake: SampleLake) -> None:
+    facts = sample_lake.manifest.orders
+    reasons = dict(
+        rows(sample_lake.lake, "select reason, count(*) from silver.orders_quarantine group by all")
+    )
+    assert reasons == {
+        "parse": facts.parse_refused, "qty": facts.qty_refused, "order_ts": facts.out_of_range,
+    }  # fmt: skip
+    states = dict(
+        rows(
+            sample_lake.lake,
+            "select disposition, count(*) from silver.orders_dispositions group by all",
+        )
+    )
+    assert states == {
+        "current": facts.current, "superseded": facts.superseded, "duplicate": facts.duplicates,
+    }  # fmt: skip
+    assert rows(sample_lake.lake, "select count(*) from silver.orders") == [(facts.current,)]
+
+
+def test_entries_agree_with_the_generator(sample_lake: SampleLake) -> None:
+    facts = sample_lake.manifest.placsp
+    states = dict(
+        rows(
+            sample_lake.lake,
+            "select disposition, count(*) from silver.placsp_entries_dispositions group by all",
+        )
+    )
+    quarantined = rows(sample_lake.lake, "select count(*) from silver.placsp_entries_quarantine")
+    assert quarantined == [(facts.quarantined,)]
+    assert states == {
+        "current": facts.current,
+        "superseded": facts.superseded,
+        "duplicate": facts.duplicates,
+        "withdrawn": facts.withdrawn,
+    }
+    deleted = rows(sample_lake.lake, "select count(*) from silver.placsp_entries where is_deleted")
+    assert deleted == [(facts.withdrawn,)]
+
+
+def test_payloads_are_the_bytes_of_the_files(sample_lake: SampleLake) -> None:
+    checked = 0
+    for record_type in ("orders", "placsp_entries", "placsp_deleted_entries"):
+        for name, offset, length, encoding, payload, raw in rows(
+            sample_lake.lake,
+            "select _source_file, _byte_offset, _byte_length, _encoding, payload, _payload_bytes "
+            f"from bronze.{record_type}",
+        ):
+            data = Path(str(name)).read_bytes()[int(str(offset)) : int(str(offset)) + int(str(length))]
+            assert (data if raw is not None else data.decode(str(encoding))) == (
+                bytes(raw) if isinstance(raw, bytes | bytearray) else payload
+            )
+            checked += 1
+    assert checked > 600
+
+
+def test_a_dead_letter_says_what_why_and_how(sample_lake: SampleLake) -> None:
+    [(message,)] = rows(
+        sample_lake.lake,
+        "select error_message from marts.dead_letters where error_type = 'QTY_NOT_INTEGER' "
+        "and error_message like '%''two''%' limit 1",
+    )
+    assert "orders_dirty.csv line" in str(message)
+    assert "qty is 'two'" in str(message)
+    assert "whole number" in str(message)
+
+
+def test_what_the_schema_does_not_hold_is_counted(sample_lake: SampleLake) -> None:
+    paths = [str(p) for (p,) in rows(sample_lake.lake, "select path from marts.schema_drift")]
+    assert any(path.endswith("[]") for path in paths), "the repeated scalar"
+    assert len(paths) >= 2, "and the unknown element"
+
+
+def test_a_rule_that_struck_nothing_still_has_its_row(sample_lake: SampleLake) -> None:
+    outcomes = rows(
+        sample_lake.lake,
+        "select outcome, records from marts.rule_outcomes where rule_code = 'ORDER_ID_MISSING'",
+    )
+    assert outcomes == [("PASS", 0)]
+
+
+def test_a_second_run_adds_nothing(sample_lake: SampleLake, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sample_lake.lake.versions()
+    assert run_main_job(sample_lake.lake, Options(inputs=(str(sample_lake.samples),))) == 0
+    assert sample_lake.lake.versions() == before
+    assert "Nothing new" in capsys.readouterr().out
+
+
+def table_contents(lake: Lake) -> dict[str, list[str]]:
+    contents = {}
+    with connect(lake.path) as connection:
+        for schema, table in lake.tables():
+            if schema == "bronze" or table == "dead_letters":
+                continue
+            columns = [
+                c[0]
+                for c in connection.execute(f"describe {schema}.{table}").fetchall()
+                if c[0] not in RUN_TIME
+            ]
+            quoted = ", ".join(f'"{c}"' for c in columns)
+            contents[table] = sorted(
+                repr(row)
+                for row in connection.execute(f"select {quoted} from {schema}.{table}").fetchall()
+            )
+    return contents
+
+
+@pytest.fixture(scope="module")
+def grown_lake(sample_lake: SampleLake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A copy of the lake with a second delivery on top, incrementally."""
+    lake = Lake(tmp_path_factory.mktemp("grown") / "lake")
+    shutil.copytree(sample_lake.lake.path, lake.path)
+    more = tmp_path_factory.mktemp("more")
+    generate(more, entries=10, orders=100, seed=2)
+    # Known bytes under another name, and an older version of an order that is there.
+    shutil.copy(sample_lake.samples / "orders_dirty.csv", more / "orders_again.csv")
+    (more / "orders_old.csv").write_text(
+        "order_id,customer_id,sku,qty,order_ts,channel,note\n"
+        + rows(lake, "select order_id from silver.orders order by 1 limit 1")[0][0]  # type: ignore[operator]
+        + ",C-1,SKU-1,7,1999-01-01 00:00:00,web,late\n"
+    )
+    original = sample_lake.lake.versions()
+    assert run_main_job(lake, Options(inputs=(str(more),))) == 0
+    assert sample_lake.lake.versions() == original, "a copy never touches its original"
+    return lake
+
+
+def test_known_bytes_under_another_name_are_known(grown_lake: Lake) -> None:
+    assert rows(grown_lake, "select * from bronze.files where source_file like '%orders_again%'") == []
+
+
+def test_an_older_version_never_overwrites_a_newer_one(grown_lake: Lake) -> None:
+    late = rows(
+        grown_lake,
+        "select d.disposition from silver.orders_dispositions d join bronze.orders b "
+        "on b._record_id = d._record_id where b._source_file like '%orders_old.csv'",
+    )
+    assert late == [("superseded",)]
+    assert rows(grown_lake, "select * from silver.orders where note = 'late'") == []
+
+
+def test_full_refresh_gives_the_same_tables_as_incremental(grown_lake: Lake) -> None:
+    incremental = table_contents(grown_lake)
+    letters = rows(grown_lake, "select count(*) from marts.dead_letters")
+    assert (
+        run_main_job(grown_lake, Options(inputs=(str(grown_lake.path / "silver"),), full_refresh=True))
+        == 0
+    )
+    anew = table_contents(grown_lake)
+    for table, contents in incremental.items():
+        assert anew[table] == contents, table
+    assert rows(grown_lake, "select count(*) from marts.dead_letters") == letters
+
+
+def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    shutil.copytree(sample_lake.lake.path, lake.path)
+
+    def table(name: str) -> DeltaTable:
+        found = DeltaTable(str(lake.path / name.replace(".", "/")))
+        if found.metadata().configuration.get("delta.appendOnly") == "true":
+            found.alter.set_table_properties({"delta.appendOnly": "false"})
+        return found
+
+    def some(sql: str) -> str:
+        return str(rows(lake, sql)[0][0])
+
+    # A row dropped from Silver.
+    dropped = some("select record_id from silver.orders order by 1 limit 1")
+    table("silver.orders").delete(f"record_id = '{dropped}'")
+    # A reason emptied, and a verdict that is null.
+    emptied = some("select _record_id from silver.orders_quarantine order by 1 limit 1")
+    table("silver.orders_quarantine").update(
+        predicate=f"_record_id = '{emptied}'", updates={"failure_reasons": "make_array()"}
+    )
+    null = some("select record_id from silver.placsp_entries where len(warnings) = 0 order by 1 limit 1")
+    table("silver.placsp_entries_judged").update(
+        predicate=f"_record_id = '{null}'", updates={"warnings": "NULL"}
+    )
+    # A record in quarantine and in Silver.
+    both = some("select record_id from silver.orders order by 1 desc limit 1")
+    quarantined = table("silver.orders_quarantine")
+    copied = quarantined.to_pyarrow_table().slice(0, 1).to_pylist()
+    copied[0]["_record_id"] = both
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(
+        str(lake.path / "silver/orders_quarantine"),
+        pa.Table.from_pylist(copied, schema=quarantined.to_pyarrow_table().schema),
+        mode="append",
+    )
+    # A byte of a payload changed.
+    changed = some("select _record_id from bronze.placsp_entries order by 1 limit 1")
+    table("bronze.placsp_entries").update(
+        predicate=f"_record_id = '{changed}'", updates={"payload": "concat(payload, 'x')"}
+    )
+    # A doubled file.
+    files = table("bronze.files").to_pyarrow_table()
+    doubled = [r for r in files.to_pylist() if r["record_type"] == "orders"][:1]
+    lake.append("files", [{**doubled[0], "source_file": "/elsewhere/orders.csv"}])
+    # A dead letter gone, a cause that does not exist.
+    gone = some("select dead_letter_id from marts.dead_letters where record_type = 'orders' limit 1")
+    table("marts.dead_letters").delete(f"dead_letter_id = '{gone}'")
+    failed = some("select dead_letter_id from marts.dead_letters where stage = 'file_read' limit 1")
+    table("marts.dead_letters").delete(f"dead_letter_id = '{failed}'")
+    table("silver.orders_dispositions").update(
+        predicate="disposition = 'superseded'", updates={"by_record_id": "'nobody'"}
+    )
+    table("silver.orders_judged").update(
+        predicate=f"_record_id = '{both}'", updates={"_misfits": "make_array('qty is ''two''')"}
+    )
+
+    start_on(lake)
+    outcome = invoke_dbt(
+        lake,
+        ["--log-level", "none", "build", "--select", "law_results", "laws_hold",
+         "--vars", json.dumps({"audit": "full"})],
+    )  # fmt: skip
+    assert outcome.failed_tests == ["laws_hold"]
+    broken = dict(
+        rows(
+            lake,
+            "select law, sum(offenders)::int from marts.law_results where offenders > 0 group by all",
+        )
+    )
+    assert set(broken) == {
+        "capture", "complement", "reasons", "disposition", "payload", "idempotence", "evidence",
+        "isolation", "fidelity",
+    }  # fmt: skip
+    examples = dict(
+        rows(
+            lake,
+            "select law, string_agg(array_to_string(examples, ' '), ' ') from marts.law_results "
+            "where offenders > 0 group by all",
+        )
+    )
+    assert emptied in str(examples["reasons"]) and null in str(examples["reasons"])
+    assert changed in str(examples["payload"])
+    assert both in str(examples["complement"]) and dropped in str(examples["complement"])
+
+
+def start_on(lake: Lake) -> None:
+    """Point this process's session at a lake."""
+    from ingest.session import register, start_session
+
+    register(start_session(), lake)
+
+
+def test_a_model_that_fails_costs_what_hangs_on_it_and_is_a_dead_letter(
+    sample_lake: SampleLake, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    shutil.copytree(sample_lake.lake.path, lake.path)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "orders_new.csv").write_text(
+        "order_id,customer_id,sku,qty,order_ts,channel,note\n"
+        "N-1,C-1,SKU-1,two,2024-01-01 00:00:00,web,\n"
+    )
+    # A table that is no table any more: the MERGE into it fails as a whole.
+    shutil.rmtree(lake.path / "silver/orders_dispositions")
+    (lake.path / "silver/orders_dispositions").mkdir()
+    (lake.path / "silver/orders_dispositions/stray.parquet").write_text("no table")
+    assert run_main_job(lake, Options(inputs=(str(tmp_path / "more"),))) == 1
+    letters = rows(
+        lake,
+        "select record_type, stage from marts.dead_letters where stage in ('transformation', 'merge')",
+    )
+    assert [name for name, _ in letters] == ["orders_dispositions"]
+    new = rows(lake, "select error_type from marts.dead_letters where source_file like '%orders_new%'")
+    assert new == [("QTY_NOT_INTEGER",)]
+
+
+@pytest.mark.parametrize("commit", ["bronze/orders", "bronze/placsp_entries", "bronze/files"])
+def test_killed_at_a_commit_nothing_is_lost_or_doubled(
+    sample_lake: SampleLake, tmp_path: Path, commit: str
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    command = [
+        sys.executable, "-c", "import sys; from ingest.cli import main; sys.exit(main())",
+        "ingest", "--input", str(sample_lake.samples), "--lake", str(lake.path),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=PROJECT_ROOT, stderr=subprocess.DEVNULL)
+    # The first commit makes the table, the second holds rows.
+    awaited = lake.path / commit / "_delta_log" / "00000000000000000001.json"
+    while not awaited.exists():
+        assert process.poll() is None, "it ended before the commit"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert lake.finished_batches() == set(), "killed before its marker"
+    readable = [("bronze", "orders"), ("bronze", "placsp_entries")]
+    for schema, table in set(readable) & set(lake.tables()):
+        assert rows(lake, f"select count(*) from {schema}.{table}") == [(0,)], "half a batch"
+    subprocess.run(command, cwd=PROJECT_ROOT, check=True, capture_output=True)
+    for record_type in ("orders", "placsp_entries", "placsp_deleted_entries"):
+        ids = f"select _record_id from bronze.{record_type} order by 1"
+        assert rows(lake, ids) == rows(sample_lake.lake, ids)
+
+
+def test_plain_dbt_works_by_hand(sample_lake: SampleLake, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    shutil.copytree(sample_lake.lake.path, lake.path)
+    project = PROJECT_ROOT / "dbt_project"
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "dbt"), "build", "--profiles-dir", "../profiles",
+            "--select", "dead_letters+", "--target-path", str(tmp_path / "target"),
+            "--log-path", str(tmp_path / "logs"),
+        ],
+        cwd=project,
+        env={
+            **os.environ, "LAKE": str(lake.path), "PWD": str(project),
+            "LAKEHOUSE_JARS": str(JARS_DIR), "PYSPARK_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    letters = "select count(*) from marts.dead_letters"
+    assert rows(lake, letters) == rows(sample_lake.lake, letters), "built on what was there"
