@@ -293,7 +293,7 @@ def _parse(cut: DataFrame, contract: Contract, headers: tuple[str, ...] | None) 
                 **options,
                 "sep": feed.get("delimiter", ","),
                 "quote": feed.get("quote", '"'),
-                "escape": feed.get("quote", '"'),
+                "escape": feed.get("escape", feed.get("quote", '"')),
                 "emptyValue": "",
                 "maxCharsPerColumn": "-1",
                 "maxColumns": "20480",

@@ -204,7 +204,7 @@ def _warn(rows: Sequence[Mapping[str, object]]) -> None:
     failed = [r for r in rows if r["status"] == "failed"]
     if failed:
         log.warning(
-            "file_read: %d file(s) could not be read, for example %s. "
+            "file_read: %d file(s) could not be read, for example %s "
             "They lie in marts.dead_letters, stage file_read.",
             len(failed),
             failed[0]["error_message"],

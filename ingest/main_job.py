@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ def run_main_job(lake: Lake, options: Options) -> int:
     Raises:
         LakehouseError: Wrong use, or something that the user can mend.
     """
-    console = Console()
+    # In a log there is no width to keep to, and names cut short help nobody.
+    console = Console(width=None if sys.stdout.isatty() else 140)
     phases = Phases()
     fingerprint = {"project": transform.project_hash(), "pipeline_version": pipeline_version()}
     state = lake.read_state()

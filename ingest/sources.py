@@ -232,6 +232,7 @@ def csv_format(contract: Contract) -> csv.CsvFormat:
         columns=tuple(parse_ddl(contract.schema_ddl).children),
         delimiter=feed.get("delimiter", ","),
         quote=feed.get("quote", '"'),
+        escape=feed.get("escape", feed.get("quote", '"')),
         header=bool(feed.get("header", True)),
         encoding=feed.get("encoding"),
     )

@@ -22,6 +22,7 @@ MAX_BYTES = 1_000_000
 FAMILIES = {
     "lake": "where the lake lies and how the catalog is made to say so",
     "laws": "one small predicate per law",
+    "offline": "what dbt asks Spark, answered without it for the linter",
     "observations": "one macro per table that is observed",
     "progress": "what earlier runs did, and the clock of this one",
     "verdicts": "the views that every derived table has of the verdicts",
