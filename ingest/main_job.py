@@ -19,7 +19,7 @@ from ingest.contracts import Contract, check_dataset, load_contracts
 from ingest.environment import PROJECT_ROOT, check_disk, check_java, jar_paths
 from ingest.lake import Lake
 from ingest.progress import make_progress
-from ingest.session import register, start_session
+from ingest.session import start_on
 from ingest.vetting import vet
 
 log = logging.getLogger("lakehouse")
@@ -158,12 +158,4 @@ def _has_tables(lake: Lake, contracts: dict[str, Contract]) -> bool:
 
 def session_starter(lake: Lake, input_bytes: int) -> Callable[[], SparkSession]:
     """What starts Spark on a lake when it is first asked, and then gives the same session."""
-
-    @cache
-    def start() -> SparkSession:
-        spark = start_session(input_bytes=input_bytes)
-        spark.sparkContext.setLogLevel("ERROR")
-        register(spark, lake)
-        return spark
-
-    return start
+    return cache(lambda: start_on(lake, input_bytes=input_bytes))

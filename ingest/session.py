@@ -8,6 +8,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
@@ -76,20 +78,42 @@ def start_session(
     return builder.getOrCreate()
 
 
-def register(spark: SparkSession, lake: Lake) -> None:
-    """Make the session's catalog say what the lake's folders hold, and nothing else.
+def start_on(lake: Lake, **settings: Any) -> SparkSession:
+    """Start Spark with a catalog that says what the lake's folders hold.
 
-    The macro ``register_lake`` does the same for a plain ``dbt build``.
+    A session that is there and is on another lake is stopped first: its catalog could only be emptied
+    by dropping schemas, and that deletes the folders at which they lie.
+
+    Args:
+        lake: The lake.
+        **settings: See ``start_session``.
     """
-    known = {row.namespace for row in spark.sql("show schemas").collect()}
+    active = SparkSession.getActiveSession()
+    if active is not None and not _is_on(active, lake):
+        active.stop()
+    spark = start_session(**settings)
+    spark.sparkContext.setLogLevel("ERROR")
     for schema in SCHEMAS:
-        if schema in known:
-            spark.sql(f"drop schema {schema} cascade")
-        folder = str(lake.path / schema).replace("\\", "\\\\").replace("'", "\\'")
-        spark.sql(f"create schema {schema} location '{folder}'")
+        folder = _literal(lake.path / schema)
+        spark.sql(f"create schema if not exists {schema} location {folder}")
+    # The macro register_lake does the same for a plain `dbt build`.
     for schema, table in lake.tables():
-        location = str(lake.table_path(schema, table)).replace("\\", "\\\\").replace("'", "\\'")
-        spark.sql(f"create table {schema}.`{table}` using delta location '{location}'")
+        location = _literal(lake.table_path(schema, table))
+        spark.sql(f"create table if not exists {schema}.`{table}` using delta location {location}")
+    return spark
+
+
+def _is_on(spark: SparkSession, lake: Lake) -> bool:
+    if "bronze" not in {row.namespace for row in spark.sql("show schemas").collect()}:
+        return True
+    described = {row[0]: row[1] for row in spark.sql("describe schema bronze").collect()}
+    location = str(described.get("Location", "")).removeprefix("file:")
+    return Path(unquote(location)) == lake.path / "bronze"
+
+
+def _literal(path: Path) -> str:
+    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
 
 
 def warm_up(jvm_options: list[str]) -> None:

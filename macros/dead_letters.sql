@@ -47,7 +47,7 @@ with
           verdicts._parse_error.message, ' (line ', verdicts._parse_error.line, ', column ',
           verdicts._parse_error.column, '). '
         ),
-        concat(array_join(verdicts._misfits, '; '), '. '),
+        concat(nullif(array_join(verdicts._misfits, '; '), ''), '. '),
         ''
       ),
       case element_at(verdicts.failure_reasons, 1)

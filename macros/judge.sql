@@ -1,28 +1,3 @@
-{% macro lineage_columns() %}
-  {{ return(['_record_id', '_dataset', '_source_file', '_file_sha256', '_position', '_batch_id',
-    '_ingested_at', '_payload_sha256', '_read_contract', '_pipeline_version', '_unparsed',
-    '_parse_error']) }}
-{% endmacro %}
-
-
-{% macro rule_predicate(rule, fields) %}
-  {#- A rule's fault as SQL that is never null: on_null says what a null means. -#}
-  {%- if rule.misfit -%}
-    {%- for name in rule.misfit -%}
-      {%- set field = (fields | selectattr('name', 'equalto', name) | list)[0] -%}
-      {{ ' or ' if not loop.first }}({{ misfit('raw_' ~ name, name, field.type) }})
-    {%- endfor -%}
-  {%- else -%}
-coalesce(
-      (
-        {{ rule.when }}
-      ),
-      {{ 'true' if rule.on_null == 'refuse' else 'false' }}
-    )
-  {%- endif -%}
-{% endmacro %}
-
-
 {% macro judge(record_type) %}
   {#- Judge every record of a record type once, from the rules of its contract.
 
@@ -105,4 +80,30 @@ judged as (
 )
 
 select * from judged
+{% endmacro %}
+
+
+{% macro lineage_columns() %}
+  {#- Columns of Bronze that go with a verdict: where the record is from, and what it has. -#}
+  {{ return(['_record_id', '_dataset', '_source_file', '_file_sha256', '_position', '_batch_id',
+    '_ingested_at', '_payload_sha256', '_read_contract', '_pipeline_version', '_unparsed',
+    '_parse_error']) }}
+{% endmacro %}
+
+
+{% macro rule_predicate(rule, fields) %}
+  {#- A rule's fault as SQL that is never null: on_null says what a null means. -#}
+  {%- if rule.misfit -%}
+    {%- for name in rule.misfit -%}
+      {%- set field = (fields | selectattr('name', 'equalto', name) | list)[0] -%}
+      {{ ' or ' if not loop.first }}({{ misfit('raw_' ~ name, name, field.type) }})
+    {%- endfor -%}
+  {%- else -%}
+coalesce(
+      (
+        {{ rule.when }}
+      ),
+      {{ 'true' if rule.on_null == 'refuse' else 'false' }}
+    )
+  {%- endif -%}
 {% endmacro %}

@@ -49,6 +49,12 @@
 {% endmacro %}
 
 
+{% macro is_after(column, done) %}
+  {#- A condition: rows newer than `done`, or every row where nothing is done yet. -#}
+  {{- column ~ ' > ' ~ done if done else 'true' -}}
+{% endmacro %}
+
+
 {% macro should_full_refresh() %}
   {#- Overrides dbt's own: a table that derives from verdicts is built anew when a contract changed,
   so that it never mixes verdicts of two contracts. Evidence (full_refresh: false) never is. -#}

@@ -128,7 +128,8 @@ def _count_outside(scan: bytes, tags: _StartTags, fmt: XmlFormat) -> int:
             continue
         inside = place + len(opener)
         end = next_of(marks[_CLOSERS[opener]], inside)
-        suspect = inside if opener == b"<!--" else next_of(starts, next_of(ends, inside))
+        suspect = next_of(ends, inside) if opener == b"<![CDATA[" else inside
+        suspect = suspect if opener == b"<!--" else next_of(starts, suspect)
         if end < _NEVER and not (suspect < end and next_of(marks[opener], suspect) < end):
             hidden_to = end + len(_CLOSERS[opener])
     return found

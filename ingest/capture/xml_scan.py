@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -168,39 +169,41 @@ class Prefixes:
 def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
     """Cut scannable bytes at the record's tags: one piece for each start tag, in their order."""
     meanings = {**RECORD_TAGS, "feed": ATOM, fmt.row_tag: fmt.row_namespace}
+    foreign = _Foreign(scan)
     opened: _Tag | None = None
     own: dict[str, str] = {}
-    inside: _Inside | None = None
+    skipped_to = 0
 
     def stopped(start: int, end: int, by: str) -> Piece:
         return Piece(start, start + len(scan[start:end].rstrip(_WHITE)), by)
 
     for tag in _tags(scan, frozenset(meanings)):
+        if tag.start < skipped_to:
+            continue
         declared = declared_in_tag(scan[tag.start : tag.end]) if tag.opens else own
         if prefixes.uri(tag.prefix, declared) != meanings[tag.name]:
             continue
         if tag.opens:
             if opened is not None:
-                if inside is None and scan.find(b"xmlns", opened.end, tag.start) >= 0:
-                    inside = _Inside(scan, opened.start)
-                if inside is not None and inside.is_foreign(tag, meanings[tag.name]):
+                end = foreign.end_of_record(opened, tag, meanings[tag.name])
+                if end is not None:
+                    yield Piece(opened.start, end, "")
+                    opened, skipped_to = None, end
                     continue
                 yield stopped(opened.start, tag.start, f"the next <{tag.name}> starts")
-            opened, inside, own = None, None, {}
+                opened = None
             if tag.name == "feed":
                 prefixes.enter(declared)
             elif tag.name == fmt.row_tag and tag.closes:
                 yield Piece(tag.start, tag.end, "")
             elif tag.name == fmt.row_tag:
                 opened, own = tag, declared
-        elif opened is not None and tag.name in (fmt.row_tag, "feed"):
-            if inside is not None and inside.foreign_found and not inside.is_end(tag):
-                continue
-            if tag.name == "feed":
-                yield stopped(opened.start, tag.start, "the feed ends")
-            else:
-                yield Piece(opened.start, tag.end, "")
-            opened, inside, own = None, None, {}
+        elif opened is not None and tag.name == fmt.row_tag:
+            yield Piece(opened.start, tag.end, "")
+            opened = None
+        elif opened is not None and tag.name == "feed":
+            yield stopped(opened.start, tag.start, "the feed ends")
+            opened = None
     if opened is not None:
         yield stopped(opened.start, len(scan), "the file ends")
 
@@ -234,9 +237,10 @@ class _Opaque:
     """Where comments, CDATA sections or instructions end, if they do.
 
     One that never ends would swallow every record up to the end of the next sound one. So it
-    counts as never begun, and costs its record alone, when no end follows; when a record ends, one
-    starts and another of its kind begins before its end; or, for comments, when another begins in
-    it at all: XML has no ``--`` inside a comment.
+    counts as never begun, and costs its record alone, when no end follows, or when another of its
+    kind begins before its end: of comments always, because XML has no ``--`` inside a comment; of
+    instructions after a record's start tag; of CDATA after a record's end tag and another's start
+    tag, because a feed may be quoted in a section, sections and all.
     """
 
     def __init__(self, scan: bytes, opener: bytes, closer: bytes, names: bytes) -> None:
@@ -261,10 +265,10 @@ class _Opaque:
         if end == _NEVER:
             return None
         suspect = inside
-        if self._opener != b"<!--":
+        if self._opener == b"<![CDATA[":
             suspect = self._record_end.at_or_after(suspect)
-            if suspect < end:
-                suspect = self._record_start.at_or_after(suspect)
+        if self._opener != b"<!--" and suspect < end:
+            suspect = self._record_start.at_or_after(suspect)
         if suspect < end and self._nested.at_or_after(suspect) < end:
             return None
         return end + len(self._closer)
@@ -335,46 +339,52 @@ def _find_after_bracket(scan: bytes, mark: bytes, position: int) -> int:
     return place - 1 if place >= 0 else -1
 
 
-class _Inside:
-    """What a prefix means inside an open record, as far as the record is well-formed.
+class _Foreign:
+    """Tells a foreign element from the next record where a record declares namespaces inside.
 
-    Asked only where a record holds declarations and then a tag like a record's: in
-    ``<x xmlns="urn:other"><entry/></x>`` no record starts.
+    In ``<x xmlns="urn:other"><entry/></x>`` no record starts, but where ``x`` was never closed the
+    next record does. So a tag is foreign only when a parser reads the whole open record, in which
+    the tag stands under a declaration of another namespace, from its start tag to its end tag.
     """
 
-    def __init__(self, scan: bytes, start: int) -> None:
-        self._scan, self._fed = scan, start
-        self._scopes: list[dict[str, str]] = [{}]
-        self._last: dict[str, str] = {}
-        self._sound = True
+    def __init__(self, scan: bytes) -> None:
+        self._scan = scan
+        # Each record may need to be read on to the end of the file before it is known that it has
+        # no end. Whatever a file holds, all of that together stays in proportion to its size.
+        self._budget = 4 * len(scan)
+
+    def end_of_record(self, opened: _Tag, tag: _Tag, namespace: str) -> int | None:
+        """Give the open record's end if a tag in it is foreign, else None."""
+        scan = self._scan
+        if scan.find(b"xmlns", opened.end, tag.start) < 0:
+            return None
+        scopes: list[dict[str, str]] = [{}]
+        found: list[int] = []
+
+        def start(_: str, attributes: dict[str, str]) -> None:
+            own = declared_by(attributes.items())
+            scopes.append({**scopes[-1], **own} if own else scopes[-1])
+            if opened.start + parser.CurrentByteIndex == tag.start:
+                is_foreign = scopes[-1].get(tag.prefix, namespace) != namespace
+                if not is_foreign:
+                    raise StopIteration
+
+        def end(_: str) -> None:
+            scopes.pop()
+            if len(scopes) == 1:
+                found.append(opened.start + parser.CurrentByteIndex)
+                raise StopIteration
+
         # Structure is all that matters here, and in a single-byte encoding it is all ASCII.
-        self._parser = expat.ParserCreate("iso-8859-1")
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self.foreign_found = False
-
-    def is_foreign(self, tag: _Tag, namespace: str) -> bool:
-        if not self._sound or not self._read_to(tag.end):
-            return False
-        foreign = self._last.get(tag.prefix, namespace) != namespace
-        self.foreign_found = self.foreign_found or foreign
-        return foreign
-
-    def is_end(self, tag: _Tag) -> bool:
-        return not self._sound or not self._read_to(tag.end) or len(self._scopes) == 1
-
-    def _read_to(self, end: int) -> bool:
-        try:
-            self._parser.Parse(self._scan[self._fed : end], False)
-        except expat.ExpatError:
-            self._sound = False
-        self._fed = end
-        return self._sound
-
-    def _start(self, _: str, attributes: dict[str, str]) -> None:
-        own = declared_by(attributes.items())
-        self._last = {**self._scopes[-1], **own} if own else self._scopes[-1]
-        self._scopes.append(self._last)
-
-    def _end(self, _: str) -> None:
-        self._scopes.pop()
+        parser = expat.ParserCreate("iso-8859-1")
+        parser.StartElementHandler = start
+        parser.EndElementHandler = end
+        # Expat reads a long token anew with each piece of it, so the pieces double.
+        fed, size = opened.start, max(1 << 16, tag.end - opened.start)
+        with suppress(expat.ExpatError, StopIteration):
+            while fed < len(scan) and self._budget > 0:
+                piece = scan[fed : fed + size]
+                self._budget -= len(piece)
+                parser.Parse(piece, False)
+                fed, size = fed + len(piece), 2 * size
+        return scan.find(b">", found[0]) + 1 if found else None

@@ -20,6 +20,7 @@ from ingest.lake import Lake
 from ingest.main_job import Options, run_main_job
 from ingest.query import connect
 from ingest.sample import generate
+from ingest.session import start_on
 from ingest.transform import invoke_dbt
 
 # What says when or by which batch something was written, and nothing of what it is.
@@ -81,8 +82,10 @@ def test_orders_agree_with_the_generator(sample_lake: SampleLake) -> None:
         rows(sample_lake.lake, "select reason, count(*) from silver.orders_quarantine group by all")
     )
     assert reasons == {
-        "parse": facts.parse_refused - facts.out_of_range, "qty": facts.qty_refused, "order_ts": facts.out_of_range,
-    }  # fmt: skip
+        "parse": facts.parse_refused - facts.out_of_range,
+        "qty": facts.qty_refused,
+        "order_ts": facts.out_of_range,
+    }
     states = dict(
         rows(
             sample_lake.lake,
@@ -315,13 +318,6 @@ def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> 
     assert emptied in str(examples["reasons"]) and null in str(examples["reasons"])
     assert changed in str(examples["payload"])
     assert both in str(examples["complement"]) and dropped in str(examples["complement"])
-
-
-def start_on(lake: Lake) -> None:
-    """Point this process's session at a lake."""
-    from ingest.session import register, start_session
-
-    register(start_session(), lake)
 
 
 def test_a_model_that_fails_costs_what_hangs_on_it_and_is_a_dead_letter(

@@ -277,6 +277,16 @@ def test_a_foreign_entry_inside_a_record_does_not_cut_it(foreign: str) -> None:
     assert corrupt(page) == []
 
 
+def test_an_unclosed_foreign_element_does_not_swallow_the_next_records() -> None:
+    page = f'{HEAD}<entry><x xmlns="urn:other"></entry><entry/><entry><x xmlns="urn:other">'
+    assert payloads(f"{page} <entry/></feed>") == [
+        '<entry><x xmlns="urn:other"></entry>',
+        "<entry/>",
+        '<entry><x xmlns="urn:other">',
+        "<entry/>",
+    ]
+
+
 def test_two_feeds_in_one_file_each_have_their_prefixes() -> None:
     page = (
         f'<feed xmlns="{ATOM}" xmlns:x="{CBC}"><entry><Party><x:Name/></Party></entry></feed>\n'
@@ -685,7 +695,8 @@ def test_fifty_megabytes_of_one_entry() -> None:
 @pytest.mark.parametrize(
     "unit",
     ["<", "<!--", "<![CDATA[", "<?", "<entry>", '<entry "', "<!DOCTYPE '", "<a xmlns='u'>",
-     "</entry", "<x:entry xmlns:x='u'>", "<entry><a></entry>", "<entry><?<![CDATA[", "?>]]>-->"],
+     "</entry", "<x:entry xmlns:x='u'>", "<entry><a></entry>", "<entry><?<![CDATA[", "?>]]>-->",
+     "<entry><x xmlns='u'>"],
 )  # fmt: skip
 @pytest.mark.parametrize("tail", ["", "<entry/><!-- --><![CDATA[ ]]><? ?>"])
 def test_hostile_files_take_time_in_proportion(unit: str, tail: str) -> None:

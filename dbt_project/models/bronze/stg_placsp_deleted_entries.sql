@@ -1,5 +1,5 @@
 select *
 from {{ source('bronze', 'placsp_deleted_entries') }}
 where _batch_id in (
-  select batch_id from {{ ref('stg_batches') }}
+  select finished.batch_id from {{ ref('stg_batches') }} as finished
 )

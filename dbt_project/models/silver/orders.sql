@@ -11,9 +11,7 @@ decisions as (
   from {{ ref('orders_dispositions') }}
   where
     disposition = 'current'
-    {% if done %}
-    and _decided_at > {{ done }}
-    {% endif %}
+    and {{ is_after('_decided_at', done) }}
 ),
 
 verdicts as (

@@ -11,9 +11,7 @@ versions as (
   from {{ ref('placsp_entry_versions') }}
   where
     not is_superseded
-    {% if done %}
-    and _decided_at > {{ done }}
-    {% endif %}
+    and {{ is_after('_decided_at', done) }}
 ),
 
 decisions as (
@@ -32,9 +30,9 @@ deletions as (
 entries as (
   select
     versions.* except (is_superseded),
-    decisions.disposition = 'withdrawn' as is_deleted,
     deletions.deleted_at,
-    deletions.deletion_type
+    deletions.deletion_type,
+    decisions.disposition = 'withdrawn' as is_deleted
   from versions
   inner join decisions on versions.record_id = decisions._record_id
   left join deletions

@@ -11,9 +11,7 @@ decisions as (
   from {{ ref('placsp_entries_dispositions') }}
   where
     disposition in ('current', 'superseded', 'withdrawn')
-    {% if done %}
-    and _decided_at > {{ done }}
-    {% endif %}
+    and {{ is_after('_decided_at', done) }}
 ),
 
 verdicts as (
