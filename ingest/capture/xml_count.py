@@ -15,6 +15,7 @@ from ingest.capture.xml_scan import CONVENTIONS, RECORD_TAGS, XmlFormat, scannab
 _NEVER = 1 << 62
 _DECLARED = re.compile(rb"xmlns(?::([^\s=<>/\"']+))?\s*=\s*(\"[^\"<]*\"|'[^'<]*')")
 _UNDECLARED = re.compile(rb"xmlns\s*=\s*(?:\"\"|'')")
+_TAG_NAME = re.compile(rb"<([^\s/><]*)")
 _SPACE = re.compile(rb"\s*+")
 _WHOLE_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"<]*+\"|'[^'<]*+')*+>")
 _CLOSERS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
@@ -198,7 +199,6 @@ class _StartTags:
     def is_record(self, place: int) -> bool:
         """Whether the prefix of the start tag at a place means the record's namespace."""
         tag = _WHOLE_TAG.match(self._scan, place)
-        name = re.match(rb"<([^\s/><]*)", self._scan[place : tag.end() if tag else None])
-        assert name is not None
-        prefix = name[1].rpartition(b":")[0]
+        name = _TAG_NAME.match(self._scan, place)
+        prefix = name[1].rpartition(b":")[0] if name else b""
         return dict(_declared(tag)).get(prefix, self._bound.get(prefix)) == self._namespace
