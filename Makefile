@@ -87,7 +87,7 @@ $(SAMPLES): | $(RUNTIME)
 
 ##@ Prove
 
-.PHONY: test lint fmt bench
+.PHONY: test lint fmt
 test: lint ## Everything that proves the project: linters, types, unit and integration tests
 	@$(BIN)/python -m pytest $(ARGS)
 
@@ -101,9 +101,6 @@ fmt: $(DEV) $(JARS) $(CLASSES) ## Put Python and SQL into shape
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 	@$(BIN)/sqlfluff fix dbt_project/models dbt_project/tests
-
-bench: $(RUNTIME) $(JARS) $(CLASSES) ## Measure speed and memory: one table, and JSON in bench/
-	@$(BIN)/lakehouse bench $(ARGS)
 
 ##@ Look
 
