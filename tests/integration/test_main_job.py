@@ -320,30 +320,6 @@ def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> 
     assert both in str(examples["complement"]) and dropped in str(examples["complement"])
 
 
-def test_a_model_that_fails_costs_what_hangs_on_it_and_is_a_dead_letter(
-    sample_lake: SampleLake, tmp_path: Path
-) -> None:
-    lake = Lake(tmp_path / "lake")
-    shutil.copytree(sample_lake.lake.path, lake.path)
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "orders_new.csv").write_text(
-        "order_id,customer_id,sku,qty,order_ts,channel,note\n"
-        "N-1,C-1,SKU-1,two,2024-01-01 00:00:00,web,\n"
-    )
-    # A table that is no table any more: the MERGE into it fails as a whole.
-    shutil.rmtree(lake.path / "silver/orders_dispositions")
-    (lake.path / "silver/orders_dispositions").mkdir()
-    (lake.path / "silver/orders_dispositions/stray.parquet").write_text("no table")
-    assert run_main_job(lake, Options(inputs=(str(tmp_path / "more"),))) == 1
-    letters = rows(
-        lake,
-        "select record_type, stage from marts.dead_letters where stage in ('transformation', 'merge')",
-    )
-    assert [name for name, _ in letters] == ["orders_dispositions"]
-    new = rows(lake, "select error_type from marts.dead_letters where source_file like '%orders_new%'")
-    assert new == [("QTY_NOT_INTEGER",)]
-
-
 @pytest.mark.parametrize("commit", ["bronze/orders", "bronze/placsp_entries", "bronze/files"])
 def test_killed_at_a_commit_nothing_is_lost_or_doubled(
     sample_lake: SampleLake, tmp_path: Path, commit: str

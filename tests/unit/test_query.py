@@ -6,7 +6,6 @@ import os
 import pty
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -304,10 +303,6 @@ def test_the_prompt_on_a_terminal_keeps_a_history(lake: Path, tmp_path: Path) ->
         wait_for("  ... ")
         os.write(leader, b"as answer;\n")
         wait_for("42")
-        wait_for("lake> ")
-        os.write(leader, b"select 'never ended\n")
-        wait_for("  ... ")
-        process.send_signal(signal.SIGINT)
         wait_for("lake> ")
         os.write(leader, b".quit\n")
         assert process.wait(timeout=30) == 0
