@@ -68,10 +68,6 @@ LINEAGE_DDL = (
     "_encoding STRING, _ingested_at TIMESTAMP, _payload_sha256 STRING, _read_contract STRING, "
     "_pipeline_version STRING"
 )
-EVIDENCE_DDL = (
-    f"_corrupt_record STRING, _parse_error STRUCT<{_ERROR.replace(' ', ': ', 1)}>, "
-    "_unparsed ARRAY<STRING>, payload STRING, _payload_bytes BINARY"
-)
 # Statistics stand in Delta's log for good, so no column that holds a record's text may have any.
 _STATISTICS = "_record_id,_dataset,_batch_id,_source_file,_file_sha256,_position"
 
