@@ -199,15 +199,17 @@ def contract_check() -> None:
 
     Example: lakehouse contract check
     """
-    from ingest.contracts import load_contracts
+    from ingest.contracts import ChildContract, Contract, load_children, load_contracts
     from ingest.session import start_session
-    from ingest.transform import models_dir
+    from ingest.transform import models_dir, silver_dir
     from ingest.vetting import vet
 
     contracts = load_contracts(models_dir())
-    vet(start_session(), contracts)
-    for item in contracts.values():
-        click.echo(f"{item.record_type} {item.version}: {len(item.rules)} rules, sound.")
+    children = load_children(silver_dir())
+    vet(start_session(), contracts, children)
+    items: list[Contract | ChildContract] = [*contracts.values(), *children]
+    for item in items:
+        click.echo(f"{item.record_type}: {len(item.fields)} fields, {len(item.rules)} rules, sound.")
 
 
 def main() -> int:

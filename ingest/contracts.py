@@ -40,7 +40,9 @@ _VOLATILE = re.compile(
     r"|session_user)\b",
     re.IGNORECASE,
 )
-_TYPE = re.compile(r"(string|text|int|bigint|decimal\(\d+, ?\d+\)|date|instant|timestamp|native)\Z")
+_TYPE = re.compile(
+    r"(string|text|int|bigint|decimal\(\d+, ?\d+\)|boolean|date|instant|timestamp|native)\Z"
+)
 
 
 class _LineLoader(yaml.SafeLoader):
@@ -168,6 +170,25 @@ class Contract:
         return None
 
 
+@dataclass(frozen=True)
+class ChildContract:
+    """What a record holds many of. ``record_type`` is the table; ``expression`` gives the raw parts."""
+
+    record_type: str
+    of: str
+    expression: str
+    fields: tuple[Field, ...]
+    rules: tuple[Rule, ...]
+    path: Path
+    line: int
+
+    @property
+    def terms_hash(self) -> str:
+        """Hash of all that decides a verdict on a child."""
+        parts = [self.of, self.expression, repr(self.fields), [repr(rule) for rule in self.rules]]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
 def load_contracts(folder: Path) -> dict[str, Contract]:
     """Read every contract below a folder of dbt source YAML.
 
@@ -177,11 +198,7 @@ def load_contracts(folder: Path) -> dict[str, Contract]:
     contracts: dict[str, Contract] = {}
     faults: list[str] = []
     for path in sorted(folder.glob("*.yml")):
-        try:
-            document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LineLoader) or {}
-        except yaml.YAMLError as error:
-            raise ContractError(f"{path} is no YAML: {error}. Mend the file.") from error
-        for source in document.get("sources", []):
+        for source in _document(path).get("sources", []):
             for table in source.get("tables", []):
                 terms = table.get("config", {}).get("meta", {}).get("contract")
                 if terms is None:
@@ -227,22 +244,7 @@ def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contrac
             Field(f["name"], str(f["from"]).strip(), str(f["type"]), f.get("format"))
             for f in terms["fields"]
         ),
-        rules=tuple(
-            Rule(
-                code=str(r["code"]),
-                severity=str(r.get("severity")),
-                on_null=str(r.get("on_null")),
-                stage=str(r.get("stage")),
-                reason=str(r.get("reason")),
-                why=str(r.get("why") or ""),
-                fix=str(r.get("fix") or ""),
-                line=int(r["__line__"]),
-                when=str(r["when"]).strip() if r.get("when") is not None else None,
-                misfit=tuple(r.get("misfit") or ()),
-                stops=bool(r.get("stops")),
-            )
-            for r in terms["rules"]
-        ),
+        rules=tuple(_rule(r) for r in terms["rules"]),
         path=path,
         line=int(terms["__line__"]),
         row_tag=terms.get("row_tag"),
@@ -250,7 +252,79 @@ def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contrac
     )
 
 
-def _faults(contract: Contract) -> Iterable[str]:
+def _rule(terms: Mapping[str, Any], stage: str | None = None) -> Rule:
+    return Rule(
+        code=str(terms["code"]),
+        severity=str(terms.get("severity")),
+        on_null=str(terms.get("on_null")),
+        stage=stage or str(terms.get("stage")),
+        reason=str(terms.get("reason")),
+        why=str(terms.get("why") or ""),
+        fix=str(terms.get("fix") or ""),
+        line=int(terms["__line__"]),
+        when=str(terms["when"]).strip() if terms.get("when") is not None else None,
+        misfit=tuple(terms.get("misfit") or ()),
+        stops=bool(terms.get("stops")),
+    )
+
+
+def load_children(folder: Path) -> list[ChildContract]:
+    """Read the contracts of what records hold many of: ``config.meta.child`` of dbt models.
+
+    Args:
+        folder: Folder of the models' YAML, searched in depth.
+
+    Raises:
+        ContractError: One cannot work. All faults are named, each with file and line.
+    """
+    children: list[ChildContract] = []
+    faults: list[str] = []
+    for path in sorted(folder.rglob("*.yml")):
+        for model in _document(path).get("models", []):
+            terms = model.get("config", {}).get("meta", {}).get("child")
+            if terms is None:
+                continue
+            try:
+                child = _child(model, terms, path)
+            except (KeyError, TypeError, AttributeError) as error:
+                faults.append(
+                    f"{path}:{terms.get('__line__', '?')}: the contract of {model['name']} lacks "
+                    f"{error}. See docs/contracts.md for the keys a contract has."
+                )
+                continue
+            faults.extend(_faults(child))
+            children.append(child)
+    if faults:
+        raise ContractError("Contracts that cannot work:\n  " + "\n  ".join(faults))
+    return children
+
+
+def _child(model: Mapping[str, Any], terms: Mapping[str, Any], path: Path) -> ChildContract:
+    fields = []
+    for column in model["columns"]:
+        meta = column.get("config", {}).get("meta", {})
+        if "from" in meta:
+            fields.append(Field(column["name"], str(meta["from"]).strip(), str(meta["type"])))
+    return ChildContract(
+        record_type=str(model["name"]),
+        of=str(terms["of"]),
+        expression=str(terms["from"]).strip(),
+        fields=tuple(fields),
+        rules=tuple(_rule(r, stage="transformation") for r in terms["rules"]),
+        path=path,
+        line=int(terms["__line__"]),
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LineLoader)
+    except yaml.YAMLError as error:
+        raise ContractError(f"{path} is no YAML: {error}. Mend the file.") from error
+    return document or {}
+
+
+def _faults(contract: Contract | ChildContract) -> Iterable[str]:
     """What is wrong with a contract, as far as its text tells."""
     names = {f.name for f in contract.fields}
     for item in contract.fields:
@@ -258,7 +332,7 @@ def _faults(contract: Contract) -> Iterable[str]:
         if not _TYPE.match(inner):
             yield (
                 f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: type "
-                f"'{item.type}' is unknown. Use string, text, int, bigint, decimal(p,s), date, "
+                f"'{item.type}' is unknown. Use string, text, int, bigint, decimal(p,s), boolean, date, "
                 f"instant, timestamp with a format, native, or array<...> of these."
             )
         if item.type == "timestamp" and not item.format:

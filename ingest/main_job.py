@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ingest import ingestion, summary, transform
 from ingest.bronze import create_table
-from ingest.contracts import Contract, check_dataset, load_contracts
+from ingest.contracts import Contract, check_dataset, load_children, load_contracts
 from ingest.environment import PROJECT_ROOT, check_disk, check_java, jar_paths
 from ingest.lake import Lake
 from ingest.progress import make_progress
@@ -165,10 +165,12 @@ def ingest_new(
 
 def _vet_once(spark: SparkSession, lake: Lake, contracts: dict[str, Contract]) -> None:
     """Vet contracts that this lake has not seen in this form: the same terms get the same answer."""
-    vetted = {name: f"{pipeline_version()} {c.terms_hash}" for name, c in contracts.items()}
-    state = lake.read_state("vetted")
-    if state != vetted:
-        vet(spark, contracts)
+    children = load_children(transform.silver_dir())
+    vetted = {name: contract.terms_hash for name, contract in contracts.items()}
+    vetted |= {child.record_type: child.terms_hash for child in children}
+    vetted["pipeline_version"] = pipeline_version()
+    if lake.read_state("vetted") != vetted:
+        vet(spark, contracts, children)
         lake.write_state("vetted", vetted)
 
 

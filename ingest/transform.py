@@ -160,3 +160,8 @@ def project_hash() -> str:
 def models_dir() -> Path:
     """Where the contracts are."""
     return PROJECT_DIR / "models" / "bronze"
+
+
+def silver_dir() -> Path:
+    """Where the contracts of what records hold many of are, beside the other Silver models."""
+    return PROJECT_DIR / "models" / "silver"

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from ingest.bronze import LINEAGE_DDL, table_ddl
-from ingest.contracts import Contract
+from ingest.contracts import ChildContract, Contract, Field
 from ingest.errors import ContractError
 
+# What the children's rules may ask beside the children themselves; see macros/children.sql.
+_BESIDE_CHILDREN = (
+    "_dataset STRING, _source_file STRING, _position INT, _batch_id STRING, _ingested_at TIMESTAMP"
+)
 
-def vet(spark: SparkSession, contracts: dict[str, Contract]) -> None:
+
+def vet(
+    spark: SparkSession, contracts: dict[str, Contract], children: Sequence[ChildContract] = ()
+) -> None:
     """Check that every expression and predicate parses, finds its columns and is deterministic.
 
     Raises:
         ContractError: Some cannot work. Each is named with the contract's file and line.
     """
     faults = [fault for contract in contracts.values() for fault in _faults(spark, contract)]
+    for contract in contracts.values():
+        own = [child for child in children if child.of == contract.record_type]
+        faults.extend(_child_faults(spark, contract, own))
     if faults:
         raise ContractError("Contracts that cannot work:\n  " + "\n  ".join(faults))
 
@@ -28,42 +38,92 @@ def _faults(spark: SparkSession, contract: Contract) -> Iterator[str]:
     columns = [LINEAGE_DDL, "_corrupt_record STRING", "_unparsed ARRAY<STRING>"]
     for field in contract.fields:
         place = f"{contract.path}:{contract.line}: {contract.record_type}, field {field.name}"
-        try:
-            found = bronze.selectExpr(f"({field.expression}) as value")
-        except (AnalysisException, ParseException) as error:
-            yield f"{place}: from is no working SQL over the Bronze columns: {_words(error)}"
+        found, fault = _asked(bronze, field.expression)
+        if fault:
+            yield f"{place}: from {fault}"
+        if found is None:
             continue
-        if not _is_deterministic(found):
-            yield f"{place}: from is not deterministic; judged again it would say something else."
-        text_type = "ARRAY<STRING>" if field.type.startswith("array<") else "STRING"
-        actual = found.schema["value"].dataType.simpleString()
         if field.type == "native":
-            columns.append(f"`{field.name}` {actual}")
+            columns.append(f"`{field.name}` {found}")
             continue
-        if actual.upper() != text_type:
-            yield f"{place}: from gives {actual}, but a {field.type} is made from {text_type}."
+        if found.upper() != _text_type(field):
+            yield f"{place}: from gives {found}, but a {field.type} is made from {_text_type(field)}."
         columns.append(f"`{field.name}` {field.spark_type}")
-        columns.append(f"`raw_{field.name}` {text_type}")
+        columns.append(f"`raw_{field.name}` {_text_type(field)}")
     typed = spark.createDataFrame([], ", ".join(columns))
     for rule in contract.rules:
         if rule.when is None:
             continue
         place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}"
-        try:
-            found = typed.selectExpr(f"(\n{rule.when}\n) as fault")
-        except (AnalysisException, ParseException) as error:
-            yield f"{place}: when is no working SQL: {_words(error)}"
+        found, fault = _asked(typed, f"\n{rule.when}\n")
+        if fault:
+            yield f"{place}: when {fault}"
+        if found not in (None, "boolean"):
+            yield f"{place}: when must say yes or no, and gives {found}."
+
+
+def _child_faults(
+    spark: SparkSession, contract: Contract, children: Sequence[ChildContract]
+) -> Iterator[str]:
+    """The same for what a record holds many of: expressions over one element, called `child`."""
+    bronze = spark.createDataFrame([], table_ddl(contract))
+    verdict_types = {field.name: field.spark_type for field in contract.fields}
+    beside = {*contract.terms["key"], contract.terms.get("order_by")} & set(verdict_types)
+    columns = [_BESIDE_CHILDREN, *(f"`{name}` {verdict_types[name]}" for name in sorted(beside))]
+    for child in children:
+        place = f"{child.path}:{child.line}: {child.record_type}"
+        found, fault = _asked(bronze, child.expression)
+        if fault:
+            yield f"{place}: from {fault}"
+        if found is None:
             continue
-        if found.schema["fault"].dataType.simpleString() != "boolean":
-            yield f"{place}: when must say yes or no, and gives {found.schema['fault'].dataType}."
-        if not _is_deterministic(found):
-            yield f"{place}: when is not deterministic; judged again it would say something else."
+        if not found.startswith("array<"):
+            yield f"{place}: from gives {found}; it must give an array with one element per row."
+            continue
+        fields = ["ordinal: int"]
+        for field in child.fields:
+            element, fault = _asked(
+                bronze, f"transform({child.expression}, child -> (\n{field.expression}\n))"
+            )
+            if fault:
+                yield f"{place}, column {field.name}: from {fault}"
+            if element is None:
+                continue
+            element = element[len("array<") : -1]
+            if field.type != "native" and element.upper() != _text_type(field):
+                yield (
+                    f"{place}, column {field.name}: from gives {element}, but a {field.type} is made "
+                    f"from {_text_type(field)}."
+                )
+            fields.append(f"`{field.name}`: {element if field.type == 'native' else field.spark_type}")
+        columns.append(f"`{child.record_type}` ARRAY<STRUCT<{', '.join(fields)}>>")
+    typed = spark.createDataFrame([], ", ".join(columns))
+    for child in children:
+        for rule in child.rules:
+            if rule.when is None:
+                continue
+            place = f"{child.path}:{rule.line}: {child.record_type}, rule {rule.code}"
+            found, fault = _asked(typed, f"transform({child.record_type}, child -> (\n{rule.when}\n))")
+            if fault:
+                yield f"{place}: when {fault}"
+            if found not in (None, "array<boolean>"):
+                yield f"{place}: when must say yes or no, and gives {found}."
 
 
-def _is_deterministic(frame: DataFrame) -> bool:
-    plan = frame._jdf.queryExecution().analyzed()
-    return bool(plan.deterministic())
+def _asked(frame: DataFrame, expression: str) -> tuple[str | None, str | None]:
+    """The type that an expression gives over a frame's columns, and what is wrong with it."""
+    try:
+        found = frame.selectExpr(f"({expression}) as value")
+    except (AnalysisException, ParseException) as error:
+        return (
+            None,
+            f"is no working SQL over the columns there are: {str(error).strip().splitlines()[0]}",
+        )
+    fault = None
+    if not found._jdf.queryExecution().analyzed().deterministic():
+        fault = "is not deterministic; judged again it would say something else."
+    return found.schema["value"].dataType.simpleString(), fault
 
 
-def _words(error: AnalysisException | ParseException) -> str:
-    return str(error).strip().splitlines()[0]
+def _text_type(field: Field) -> str:
+    return "ARRAY<STRING>" if field.type.startswith("array<") else "STRING"

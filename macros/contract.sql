@@ -26,8 +26,12 @@
 
 
 {% macro verdict_contract(record_type) %}
-  {#- Version and hash of what decides a verdict: the whole contract of the record type. -#}
+  {#- Version and hash of what decides a verdict: the whole contract of the record type. Of
+  `children_of_<record type>`, the hash of the contracts of its children. -#}
   {% if not execute %}{{ return('') }}{% endif %}
+  {% if record_type.startswith('children_of_') %}
+    {{ return(local_md5(tojson(children_of(record_type[12:]), sort_keys=true))[:12]) }}
+  {% endif %}
   {% set terms = contract(record_type) %}
   {{ return(terms.version ~ '+' ~ local_md5(tojson(terms, sort_keys=true))[:12]) }}
 {% endmacro %}
@@ -38,4 +42,11 @@
   {% set texts = [] %}
   {% for record_type in record_types %}{% do texts.append(verdict_contract(record_type)) %}{% endfor %}
   {{ return(texts | join(' ')) }}
+{% endmacro %}
+
+
+{% macro own_contracts() %}
+  {#- One text for the contracts that the model at hand hangs on: `verdicts_of` of its meta. -#}
+  {% if not execute %}{{ return('') }}{% endif %}
+  {{ return(verdict_contracts(model.config.meta.verdicts_of)) }}
 {% endmacro %}

@@ -1,16 +1,23 @@
 {% macro contract_rules() %}
-  {#- The rules of every contract as rows. -#}
+  {#- The rules of every contract as rows, those of children under their table's name. -#}
   {% set rows = [] %}
+  {% set owners = [] %}
   {% for record_type, terms in contracts().items() %}
-    {% for rule in terms.rules %}
+    {% do owners.append([record_type, terms, terms.rules, verdict_contract(record_type)]) %}
+    {% for child in children_of(record_type) %}
+      {% do owners.append([child.table, terms, child.rules, verdict_contract('children_of_' ~ record_type)]) %}
+    {% endfor %}
+  {% endfor %}
+  {% for record_type, terms, rules, verdict in owners %}
+    {% for rule in rules %}
       {% do rows.append('(' ~ [
         sql_string(record_type), sql_string(rule.code), loop.index, sql_string(rule.severity),
-        sql_string(rule.stage), sql_string(rule.reason), sql_string(rule.on_null),
+        sql_string(rule.stage or 'transformation'), sql_string(rule.reason), sql_string(rule.on_null),
         'true' if rule.stops else 'false',
         sql_string(rule.when or 'misfit: ' ~ rule.misfit | join(', ')),
         sql_string(rule.why), sql_string(rule.fix), sql_string(rule.owner or terms.owner),
         sql_string(rule.since), sql_string(terms.version),
-        sql_string(verdict_contract(record_type))
+        sql_string(verdict)
       ] | join(', ') ~ ')') %}
     {% endfor %}
   {% endfor %}

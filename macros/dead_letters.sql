@@ -7,9 +7,13 @@
   {% set rules = contracts() %}
   {% set worked_in = {} %}
   {% set judged = [] %}
+  {% set parents = [] %}
   {% if execute %}
     {% for record_type in record_types %}
       {% if load_relation(ref(record_type ~ '_judged')) is not none %}{% do judged.append(record_type) %}{% endif %}
+    {% endfor %}
+    {% for record_type in var('parents') if load_relation(ref(record_type ~ '_children')) is not none %}
+      {% do parents.append(record_type) %}
     {% endfor %}
     {% if is_incremental() %}
       {% for row in run_query(
@@ -20,6 +24,8 @@
     {% endif %}
   {% else %}
     {% set judged = record_types %}
+    {% for record_type in var('parents') %}{% do parents.append(ref(record_type ~ '_children')) %}{% endfor %}
+    {% set parents = var('parents') %}
   {% endif %}
 with
 
@@ -101,6 +107,58 @@ refused_records as (
   {% endfor %}
 ),
 
+{% for record_type in parents %}
+{% set tables = children_of(record_type) %}
+{% set worked_in_children = [] %}
+{% for table in tables if worked_in.get(table.table) %}{% do worked_in_children.append(worked_in[table.table]) %}{% endfor %}
+{{ record_type }}_refused_children as (
+  {{ refused_children(
+    record_type, "timestamp'" ~ worked_in_children | max ~ "Z'" if worked_in_children else none
+  ) }}
+),
+
+{{ record_type }}_children_letters as (
+  select
+    sha2(
+      concat_ws('|', record_id, 'transformation', _verdict_contract, '1', table_name, ordinal), 256
+    ) as dead_letter_id,
+    record_id,
+    table_name as record_type,
+    _source_file as source_file,
+    dataset,
+    'transformation' as stage,
+    element_at(failure_reasons, 1) as error_type,
+    concat(
+      table_name, ' ', ordinal, ' of {{ record_type }}, ', _source_file, ' record ', _position, ': ',
+      coalesce(concat(nullif(array_join(misfits, '; '), ''), '. '), ''),
+      case concat(table_name, ' ', element_at(failure_reasons, 1))
+        {% for table in tables %}
+        {% for rule in table.rules if rule.severity != 'warn' %}
+        when '{{ table.table }} {{ rule.code }}' then {{ sql_string(rule.code ~ ': ' ~ rule.why ~ ' ' ~ rule.fix) }}
+        {% endfor %}
+        {% endfor %}
+        else ''
+      end
+    ) as error_message,
+    _position as position,
+    concat_ws(
+      '|',
+      {% for column in (rules.get(record_type) or {'key': ['entry_id']}).key %}
+      coalesce({{ 'dataset' if column == '_dataset' else column }}, ''),
+      {% endfor %}
+      ordinal
+    ) as business_key,
+    failure_reasons,
+    _verdict_contract as verdict_contract,
+    cast(null as string) as pipeline_version,
+    _batch_id as batch_id,
+    _judged_at,
+    payload,
+    1 as attempt
+  from {{ record_type }}_refused_children
+),
+
+{% endfor %}
 failed_files as (
   select
     *,
@@ -158,6 +216,10 @@ all_stages as (
   select * from refused_records
   union all
   {% endif %}
+  {% for record_type in parents %}
+  select * from {{ record_type }}_children_letters
+  union all
+  {% endfor %}
   select * from refused_files
   union all
   select * from failed_statements

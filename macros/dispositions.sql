@@ -9,7 +9,7 @@
   Only keys that new verdicts touch are worked out again. -#}
   {% set terms = contract(record_type) %}
   {% set key = terms.key %}
-  {% set done = done_until('_decided_at') %}
+  {% set done = done_until() %}
   {% set withdrawal = terms.withdrawn_by %}
 with
 

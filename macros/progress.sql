@@ -40,11 +40,29 @@
 {% endmacro %}
 
 
-{% macro done_until(column) %}
-  {#- The newest instant in `column` of `this` as a literal, or none: rows up to it are worked in. -#}
+{% macro kept() %}
+  {#- What the table of the model at hand holds, asked once: `contracts` (the least and the greatest
+  text of its verdict contracts) and `done`, the newest instant of its watermark column. -#}
+  {% if model.get('_kept') is none %}
+    {% set kept = {'contracts': [none, none], 'done': none} %}
+    {% set relation = load_relation(this) %}
+    {% if relation is not none and relation.is_table %}
+      {% set row = run_query(
+        "select min(_verdict_contract), max(_verdict_contract), date_format(max("
+        ~ config.get('meta').watermark ~ "), 'yyyy-MM-dd HH:mm:ss.SSSSSS') from " ~ relation).rows[0] %}
+      {% do kept.update({'contracts': [row[0], row[1]], 'done': row[2]}) %}
+    {% endif %}
+    {% do model.update({'_kept': kept}) %}
+  {% endif %}
+  {{ return(model['_kept']) }}
+{% endmacro %}
+
+
+{% macro done_until() %}
+  {#- The newest instant of the watermark column of `this` as a literal, or none: rows up to it are
+  worked in. -#}
   {% if not (execute and is_incremental()) %}{{ return(none) }}{% endif %}
-  {% set newest = run_query(
-    "select date_format(max(" ~ column ~ "), 'yyyy-MM-dd HH:mm:ss.SSSSSS') from " ~ this).rows[0][0] %}
+  {% set newest = kept().done %}
   {{ return("timestamp'" ~ newest ~ "Z'" if newest else none) }}
 {% endmacro %}
 
@@ -63,16 +81,7 @@
   {% if flags.FULL_REFRESH %}{{ return(true) }}{% endif %}
   {% set record_types = config.get('meta', {}).get('verdicts_of') %}
   {% if not execute or not record_types %}{{ return(false) }}{% endif %}
-  {% if model.get('_contract_changed') is none %}
-    {% set relation = load_relation(this) %}
-    {% set changed = namespace(value=false) %}
-    {% if relation is not none and relation.is_table %}
-      {% set kept = run_query(
-        "select min(_verdict_contract), max(_verdict_contract) from " ~ relation).rows[0] %}
-      {% set current = verdict_contracts(record_types) %}
-      {% set changed.value = kept[0] is not none and (kept[0] != current or kept[1] != current) %}
-    {% endif %}
-    {% do model.update({'_contract_changed': changed.value}) %}
-  {% endif %}
-  {{ return(model['_contract_changed']) }}
+  {% set found = kept().contracts %}
+  {% set current = verdict_contracts(record_types) %}
+  {{ return(found[0] is not none and (found[0] != current or found[1] != current)) }}
 {% endmacro %}

@@ -36,10 +36,55 @@ rules as (
 ),
 
 {% endfor %}
+{% for record_type in var('parents') %}
+{{ record_type }}_children as (
+  select
+    _batch_id as batch_id,
+    max(_judged_at) as judged_at,
+    array(
+      {% for table in children_of(record_type) %}
+      {% set codes = table.rules | map(attribute='code') | list %}
+      named_struct(
+        'record_type', '{{ table.table }}',
+        'records', coalesce(sum(size({{ table.table }})), 0),
+        'struck', map_from_arrays(
+          cast(array({% for rule in table.rules %}'{{ rule.code }}'{{ ', ' if not loop.last }}{% endfor %}) as array<string>),
+          cast(array({% for rule in table.rules %}
+            coalesce(sum(size(filter(
+              {{ table.table }},
+              child -> array_contains(child.{{ 'warnings' if rule.severity == 'warn' else 'failure_reasons' }}, '{{ rule.code }}')
+            ))), 0){{ ', ' if not loop.last }}{% endfor %}) as array<bigint>)
+        )
+      ){{ ',' if not loop.last }}
+      {% endfor %}
+    ) as tables
+  from {{ ref(record_type ~ '_children') }}
+  group by _batch_id
+),
+
+{{ record_type }}_children_outcomes as (
+  select
+    child.record_type,
+    '{{ verdict_contract('children_of_' ~ record_type) }}' as verdict_contract,
+    batch_id,
+    judged_at,
+    child.records,
+    child.records as unstopped,
+    child.struck
+  from (select batch_id, judged_at, explode(tables) as child from {{ record_type }}_children) as exploded
+),
+
+{% endfor %}
 batches as (
+  {% for record_type in var('parents') %}
+  select record_type, batch_id, verdict_contract, judged_at, records, unstopped, struck
+  from {{ record_type }}_children_outcomes
+  union all
+  {% endfor %}
   {% for record_type in var('record_types') %}
   {{ 'union all' if not loop.first }}
-  select * from {{ record_type }}
+  select record_type, batch_id, verdict_contract, judged_at, records, unstopped, struck
+  from {{ record_type }}
   {% endfor %}
 ),
 

@@ -22,6 +22,8 @@
         rlike '^[+-]?[0-9]{1,{{ precision | int - scale | int }}}(\\.[0-9]{1,{{ scale | int }}}0*)?\\z'
         then try_cast(trim({{ expression }}) as {{ type }})
     end
+  {%- elif type == 'boolean' -%}
+    case trim({{ expression }}) when 'true' then true when 'false' then false end
   {%- elif type == 'date' -%}
     case
       when trim({{ expression }})
@@ -43,8 +45,8 @@
     end
   {%- else -%}
     {{ exceptions.raise_compiler_error(
-      "Type '" ~ type ~ "' is unknown. Types: string, text, int, bigint, decimal(p,s), date, "
-      ~ "instant, timestamp (with format), native, and array<...> of these.") }}
+      "Type '" ~ type ~ "' is unknown. Types: string, text, int, bigint, decimal(p,s), boolean, "
+      ~ "date, instant, timestamp (with format), native, and array<...> of these.") }}
   {%- endif -%}
 {% endmacro %}
 

@@ -28,7 +28,7 @@
 {% macro quarantine(record_type) %}
   {#- Refused records of a record type with their payload, the reasons and the lineage. -#}
   {% set terms = contract(record_type) %}
-  {% set done = done_until('_judged_at') %}
+  {% set done = done_until() %}
 with
 
 verdicts as (

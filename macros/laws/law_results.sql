@@ -21,6 +21,10 @@ observations as (
   {% endfor %}
   union all
   {% endfor %}
+  {% for record_type in var('parents') %}
+  {{ observe_children(record_type) }}
+  union all
+  {% endfor %}
   {{ observe_files() }}
   union all
   {{ observe_dead_letters() }}

@@ -1,1 +1,16 @@
+-- depends_on: {{ ref('placsp_children_quarantine') }}
+-- depends_on: {{ ref('placsp_buyer_hierarchy') }}
+-- depends_on: {{ ref('placsp_buyers') }}
+-- depends_on: {{ ref('placsp_consultations') }}
+-- depends_on: {{ ref('placsp_cpv') }}
+-- depends_on: {{ ref('placsp_criteria') }}
+-- depends_on: {{ ref('placsp_documents') }}
+-- depends_on: {{ ref('placsp_funding') }}
+-- depends_on: {{ ref('placsp_guarantees') }}
+-- depends_on: {{ ref('placsp_lots') }}
+-- depends_on: {{ ref('placsp_modifications') }}
+-- depends_on: {{ ref('placsp_notices') }}
+-- depends_on: {{ ref('placsp_requirements') }}
+-- depends_on: {{ ref('placsp_results') }}
+-- depends_on: {{ ref('placsp_winners') }}
 {{ law_results() }}

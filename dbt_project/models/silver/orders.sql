@@ -3,7 +3,7 @@
   unique_key='order_id',
   meta={'verdicts_of': ['orders']}
 ) }}
-{% set done = done_until('_decided_at') %}
+{% set done = done_until() %}
 with
 
 decisions as (

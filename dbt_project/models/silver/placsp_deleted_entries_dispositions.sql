@@ -5,7 +5,7 @@
 ) }}
 {#- A tombstone is current while it hides its entry, superseded by the next deletion of the id or by
 the version that revived it, a duplicate of an equal one, and waits where there is no entry yet. -#}
-{% set done = done_until('_decided_at') %}
+{% set done = done_until() %}
 with
 
 deletions as (

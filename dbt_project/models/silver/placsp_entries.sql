@@ -3,7 +3,7 @@
   unique_key=['dataset', 'entry_id'],
   meta={'verdicts_of': ['placsp_entries', 'placsp_deleted_entries']}
 ) }}
-{% set done = done_until('_decided_at') %}
+{% set done = done_until() %}
 with
 
 versions as (

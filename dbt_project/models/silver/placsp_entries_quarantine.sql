@@ -1,2 +1,2 @@
-{{ config(incremental_strategy='append', meta={'verdicts_of': ['placsp_entries']}) }}
+{{ config(incremental_strategy='append', meta={'watermark': '_judged_at', 'verdicts_of': ['placsp_entries']}) }}
 {{ quarantine('placsp_entries') }}

@@ -1,0 +1,2 @@
+{{ config(incremental_strategy='append', meta={'watermark': '_judged_at'}) }}
+{{ children_quarantine('placsp_entries') }}

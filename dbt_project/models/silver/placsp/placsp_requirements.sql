@@ -1,0 +1,1 @@
+{{ child_rows('placsp_entries') }}
