@@ -110,6 +110,7 @@ class Rule:
     when: str | None = None
     misfit: tuple[str, ...] = ()
     stops: bool = False
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,7 @@ def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contrac
                 when=str(r["when"]).strip() if r.get("when") is not None else None,
                 misfit=tuple(r.get("misfit") or ()),
                 stops=bool(r.get("stops")),
+                owner=r.get("owner"),
             )
             for r in terms["rules"]
         ),
