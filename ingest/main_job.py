@@ -77,6 +77,8 @@ def run_main_job(lake: Lake, options: Options) -> int:
         console.print("Nothing new, and nothing changed since the last run judged and tested it.")
         summary.print_summary(lake.path, phases, console)
         return int(state["exit_code"])
+    # A lake of an earlier version may lack a table that the models read; Spark finds it at its start.
+    lake.create_operations()
     with phases.time("start Spark"):
         (session or session_starter(lake, 0))()
     with phases.time("dbt"):

@@ -133,4 +133,5 @@ def happen(
         )
         for record in records
     ]
-    append(office.lake, events, {record.record_id: record.last for record in records})
+    seen = {record.record_id: record.last for record in records}
+    append(office.lake, events, seen, connection=office.connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -109,7 +110,7 @@ class Office:
             InputError: It is no lake, or has no quarantine yet.
         """
         self.lake = lake
-        self.contracts: Mapping[str, Contract] = load_contracts(models_dir())
+        self.contracts = _contracts()
         names = {(table.schema, table.name) for table in lake_tables(lake.path)}
         self.record_types = sorted(
             name.removesuffix(_SUFFIX)
@@ -407,6 +408,12 @@ class Office:
                         f"No contract and no refused record has the {kind} '{name}'. Known: "
                         f"{', '.join(sorted(names_there))}."
                     )
+
+
+@cache
+def _contracts() -> Mapping[str, Contract]:
+    """The contracts. They do not change while a command runs."""
+    return load_contracts(models_dir())
 
 
 def open_states(wanted: Filter) -> Filter:
