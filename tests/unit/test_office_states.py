@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from office_lake import make_lake, record_ids
 
 from ingest.errors import TransitionError
+from ingest.lake import Lake
 from ingest.office.actions import Note, happen
 from ingest.office.events import Event, append
 from ingest.office.refused import Office
@@ -97,13 +99,22 @@ def test_a_first_attempt_is_never_the_last() -> None:
     assert first_state(is_dropped=False, attempt=1, max_attempts=1) == "pending"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def template(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A lake to copy: making one takes longer than a life."""
+    Lives.template = make_lake(tmp_path_factory.mktemp("template")).path
+
+
 class Lives(RuleBasedStateMachine):
     """Operators and replay do at random what comes to their minds; the table settles what happens."""
+
+    template: Path
 
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.lake = make_lake(Path(self._folder.name))
+        self.lake = Lake(Path(self._folder.name) / "lake")
+        shutil.copytree(self.template, self.lake.path)
         ids = record_ids(self.lake)
         self.ids = [ids[3], ids[4], ids[7]]
         self.states = dict.fromkeys(self.ids, "pending")
