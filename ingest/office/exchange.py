@@ -223,6 +223,8 @@ def read(data: bytes, fmt: str) -> tuple[list[Item], list[Refusal]]:
 def plan(office: Office, items: Sequence[Item], refusals: Sequence[Refusal]) -> Import:
     """Work out which records an imported file corrects.
 
+    A correction that waits for replay already is unchanged: a file may be imported twice.
+
     Args:
         office: Opened with Bronze.
         items: What :func:`read` gave.
@@ -243,10 +245,11 @@ def plan(office: Office, items: Sequence[Item], refusals: Sequence[Refusal]) -> 
         records = [known[item.record_id] for item in group]
         payloads = Payloads(office, record_type, records)
         values = payloads.values(records)
+        applied = office.corrected_texts(records)
         for item, record in zip(group, records, strict=True):
             try:
                 correction = _correction(payloads, record, values.get(record.record_id, {}), item)
-                if correction is None:
+                if correction is None or correction.payload == applied.get(record.record_id):
                     outcome.unchanged += 1
                     continue
                 check(record.record_id, record.state, "corrected", record.last)

@@ -249,6 +249,19 @@ class Office:
             f"where _record_id in (select unnest({literals(record_ids)}))"
         ).fetchall()
 
+    def corrected_texts(self, records: Sequence[Refused]) -> dict[str, str]:
+        """The new texts of those of the records that are corrected, by record id."""
+        waiting = [r.record_id for r in records if r.state == "corrected"]
+        if not waiting:
+            return {}
+        return dict(
+            self.connection.execute(
+                f'select record_id, max_by(corrected_payload, ("at", event_id)) from bronze.{TABLE} '
+                f"where event_type = 'corrected' and record_id in (select unnest({literals(waiting)})) "
+                "group by record_id"
+            ).fetchall()
+        )
+
     # -- the table of refused records
 
     def _make_table(self) -> None:

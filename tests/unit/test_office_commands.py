@@ -376,8 +376,14 @@ def test_a_partner_mends_a_file(lake: Lake, tmp_path: Path, fmt: str) -> None:
     (event,) = events(lake)
     assert event["record_id"] == record_ids(lake)[3]
     assert str(event["evidence"]).startswith(f"partner.{fmt} sha256:")
-    # The same file again: the correction is there, and who made it is told.
-    assert "cannot be applied" in str(refused(lake, "import", str(file), *BECAUSE, "--yes"))
+    # The same file again adds nothing; another text for that record is told who was first.
+    result = good(lake, "import", str(file), *BECAUSE, "--yes")
+    assert "4 records came back as they went" in result
+    assert "Nothing in it corrects anything." in result
+    file.write_bytes(re.sub(r'(O2,C2,S2,|"qty": "|name="qty">)2', r"\g<1>3", mended, count=1).encode())
+    result = run(lake, "import", str(file), *BECAUSE, "--yes")
+    assert "is corrected (by " in result.stderr
+    assert len(events(lake)) == 1
 
 
 def test_nothing_is_applied_unless_all_is_sound_or_part_is_asked_for(lake: Lake, tmp_path: Path) -> None:
