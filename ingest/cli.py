@@ -180,7 +180,10 @@ def main() -> int:
     try:
         cli.main(standalone_mode=False)
     except LakehouseError as error:
-        click.echo(f"lakehouse: {error}", err=True)
+        from ingest.query import terminal_safe
+
+        # A message may quote a record.
+        click.echo(terminal_safe(f"lakehouse: {error}"), err=True)
         return error.exit_code
     except click.exceptions.Abort:
         click.echo("lakehouse: interrupted. What was finished stays; run again to go on.", err=True)

@@ -9,7 +9,6 @@ import pwd
 import re
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from ingest.cli_options import format_option, lake_option
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
 from ingest.office.states import STATES
+from ingest.office.telling import counted, tell_corrections, tell_left, tell_records, tell_refusals
 
 # What reads tables is imported where it is needed, so that help is quick.
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _TABLE_LIMIT = 50
-_EXAMPLES = 5
-_WIDEST = 200
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _NEXT = "'lakehouse replay' sends corrected records through the gate again."
 
@@ -335,7 +333,7 @@ def import_command(source: Path, fmt: str | None, partial: bool, **given: Any) -
     with _office(given["lake_path"], bronze=True) as office:
         outcome = plan(office, items, refusals)
         if outcome.refusals:
-            _tell_refusals(outcome.refusals, source.name)
+            tell_refusals(outcome.refusals, source.name)
             if not partial:
                 raise InputError(
                     f"{len(outcome.refusals)} rows of {source} cannot be applied, so none was. Mend "
@@ -420,15 +418,15 @@ def _plain(event_type: str, given: dict[str, Any]) -> None:
     note = _note(given)
     with _office(given["lake_path"]) as office:
         records, left = _chosen(office, event_type, given)
-        _tell_left(left)
+        tell_left(left)
         if not records:
             _nothing(event_type)
         if given["dry_run"]:
-            _tell_records(records, event_type)
+            tell_records(records, event_type)
             return
         _confirm(len(records), event_type, given)
         happen(office, records, event_type, note)
-    click.echo(f"{_count(len(records))} {event_type} by {note.actor}.")
+    click.echo(f"{counted(len(records))} {event_type} by {note.actor}.")
 
 
 def _correct_by_expression(
@@ -453,7 +451,7 @@ def _correct_by_expression(
         corrections.extend(done)
         left.extend(not_done)
     if left and not given["by_filter"] and not given["dry_run"]:
-        _tell_left(left)
+        tell_left(left)
         raise InputError("Of records named by id all must be corrected, so none was. Leave these out.")
     said = "; ".join(f"{a.target} = {a.expression}" for a in assignments)
     _write_corrections(office, corrections, left, note.with_evidence(f"--set {said}"), given)
@@ -469,17 +467,17 @@ def _write_corrections(
 ) -> None:
     from ingest.office.actions import happen
 
-    _tell_left(left)
+    tell_left(left)
     if not corrections:
         _nothing("corrected")
     if given["dry_run"]:
-        _tell_corrections(corrections, old)
+        tell_corrections(corrections, old)
         return
     _confirm(len(corrections), "corrected", given)
     records = [correction.record for correction in corrections]
     texts = {correction.record.record_id: correction.payload for correction in corrections}
     happen(office, records, "corrected", note, texts)
-    click.echo(f"{_count(len(records))} corrected by {note.actor}. {_NEXT}")
+    click.echo(f"{counted(len(records))} corrected by {note.actor}. {_NEXT}")
 
 
 def _confirm(count: int, event_type: str, given: dict[str, Any]) -> None:
@@ -492,72 +490,14 @@ def _confirm(count: int, event_type: str, given: dict[str, Any]) -> None:
         return
     if not sys.stdin.isatty():
         raise InputError(
-            f"{_count(count)} would be {event_type}, and nobody is there to ask. Look with --dry-run, "
+            f"{counted(count)} would be {event_type}, and nobody is there to ask. Look with --dry-run, "
             "then give --yes. Nothing was done."
         )
-    click.confirm(f"{_count(count)} will be {event_type}. Go on?", abort=True)
-
-
-def _tell_records(records: Sequence[Refused], event_type: str) -> None:
-    click.echo(f"{_count(len(records))} would be {event_type}:")
-    for record in records[:_EXAMPLES]:
-        _say(f"  {record.record_id[:12]} {record.state} {' '.join(record.reasons)}")
-    _more(len(records))
-
-
-def _tell_corrections(corrections: Sequence[Correction], old: str | None) -> None:
-    click.echo(f"{_count(len(corrections))} would be corrected:")
-    for correction in corrections[:_EXAMPLES]:
-        record = correction.record
-        _say(f"  {record.record_id[:12]} {' '.join(record.reasons)}")
-        for change in correction.changes:
-            before = "nothing" if change.before is None else repr(change.before)
-            _say(f"    {change.name}: {before} -> {change.after!r}")
-        if not correction.changes:
-            for sign, text in (("-", old), ("+", correction.payload)):
-                _say(f"    {sign} {text}" if text is not None else "")
-        elif "\n" not in correction.payload:
-            _say(f"    {correction.payload}")
-    _more(len(corrections))
-
-
-def _tell_left(left: Sequence[Left]) -> None:
-    """Say which records are left as they are, by reason."""
-    if not left:
-        return
-    click.echo(f"{_count(len(left))} left as they are:", err=True)
-    counts = Counter(item.why.replace(item.record.record_id[:12], "...") for item in left)
-    for why, count in counts.most_common(_EXAMPLES):
-        example = next(i.record for i in left if i.why.replace(i.record.record_id[:12], "...") == why)
-        _say(f"  {count}, such as {example.record_id[:12]}: {why}", err=True)
-
-
-def _tell_refusals(refusals: Sequence[Any], name: str) -> None:
-    for refusal in refusals[:20]:
-        _say(f"{name} {refusal.place}: {refusal.why}.", err=True)
-    if len(refusals) > 20:
-        click.echo(f"and {len(refusals) - 20} more", err=True)
+    click.confirm(f"{counted(count)} will be {event_type}. Go on?", abort=True)
 
 
 def _nothing(event_type: str) -> NoReturn:
     raise InputError(f"None of these records can be {event_type}, so nothing was done.")
-
-
-def _more(count: int) -> None:
-    if count > _EXAMPLES:
-        click.echo(f"  and {count - _EXAMPLES} more")
-
-
-def _say(text: str, *, err: bool = False) -> None:
-    """Print what may hold a value of a record: nothing in it is obeyed by a terminal."""
-    from ingest.query import terminal_safe
-
-    lines = (line if len(line) <= _WIDEST else f"{line[:_WIDEST]} ..." for line in text.splitlines())
-    click.echo(terminal_safe("\n".join(lines)), err=err)
-
-
-def _count(count: int) -> str:
-    return f"{count:,} record{'' if count == 1 else 's'}"
 
 
 def _form(path: Path, fmt: str | None) -> str:

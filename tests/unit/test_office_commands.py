@@ -452,6 +452,16 @@ def test_no_command_starts_spark(lake: Lake, words: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_no_error_message_is_obeyed_by_a_terminal(lake: Lake) -> None:
+    words = ["quarantine", "correct", record_ids(lake)[3], "--set", "note = cast(note as int)", *BECAUSE]
+    done = subprocess.run(
+        [sys.executable, "-c", START, *words, "--lake", lake.path],
+        cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "'\\x1b[31mred'" in done.stderr
+
+
 def test_the_evidence_is_as_it_was_after_all_that(lake: Lake) -> None:
     good(lake, "correct", "--reason", "QTY_NOT_INTEGER", "--set", "qty = '2'", *BECAUSE, "--yes")
     good(lake, "reopen", "--reason", "QTY_NOT_INTEGER", *BECAUSE, "--yes")
