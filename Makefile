@@ -87,7 +87,7 @@ $(SAMPLES): | $(RUNTIME)
 
 ##@ Prove
 
-.PHONY: test lint fmt
+.PHONY: test lint bench fmt
 test: lint ## Everything that proves the project: linters, types, unit and integration tests
 	@$(BIN)/python -m pytest $(ARGS)
 
@@ -96,6 +96,9 @@ lint: $(DEV) $(JARS) $(CLASSES) ## Check style and types, change nothing
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/sqlfluff lint dbt_project/models dbt_project/tests
+
+bench: $(RUNTIME) $(JARS) $(CLASSES) $(NEEDS_INPUT) ## Measure on a folder of pages: a table, and JSON in bench/
+	@$(BIN)/lakehouse bench --input "$${INPUT:-samples}" $(ARGS)
 
 fmt: $(DEV) $(JARS) $(CLASSES) ## Put Python and SQL into shape
 	@$(BIN)/ruff check --fix --quiet . || true

@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Schema
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
 
@@ -21,11 +23,14 @@ from ingest.capture.records import Record
 from ingest.contracts import Contract
 from ingest.errors import FileReadError
 from ingest.lake import Lake
+from ingest.schema import parse_ddl
+from ingest.session import CORES, register_table
 from ingest.sources import ProbedFile, Source, csv_format, xml_format
 
 # A worker hands over records in batches of about this many bytes.
 BATCH_BYTES = 4_000_000
-# Files are grouped into tasks of about this many bytes: enough to be worth a task's start.
+# Files are grouped into tasks of about this many bytes. Each task writes a file of hundreds of columns:
+# many small tasks cost more than is won when the cores end together.
 TASK_BYTES = 32_000_000
 
 _ERROR = "error_class STRING, message STRING, line INT, column INT"
@@ -99,14 +104,22 @@ def table_ddl(contract: Contract) -> str:
 
 
 def create_table(spark: SparkSession, lake: Lake, contract: Contract) -> None:
-    """Create the Bronze table of a record type where it is not there yet."""
-    location = str(lake.table_path("bronze", contract.record_type))
-    location = location.replace("\\", "\\\\").replace("'", "\\'")
-    spark.sql(
-        f"create table if not exists bronze.{contract.record_type} ({table_ddl(contract)}) "
-        f"using delta location '{location}' tblproperties ("
-        f"'delta.appendOnly' = 'true', 'delta.dataSkippingStatsColumns' = '{_STATISTICS}')"
-    )
+    """Create the Bronze table of a record type where it is not there yet, and tell the catalog of it."""
+    path = lake.table_path("bronze", contract.record_type)
+    if not (path / "_delta_log").is_dir():
+        # Spark's own CREATE TABLE takes seconds when it is the first that Delta does in a process.
+        schema = spark.createDataFrame([], table_ddl(contract)).schema
+        path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            str(path),
+            Schema.from_json(schema.json()),
+            mode="ignore",
+            configuration={
+                "delta.appendOnly": "true",
+                "delta.dataSkippingStatsColumns": _STATISTICS,
+            },
+        )
+    register_table(spark, lake, "bronze", contract.record_type)
 
 
 def capture(
@@ -166,8 +179,7 @@ def _parse_columns(header: csv.Header) -> tuple[str, ...]:
 
 def _tasks(files: Sequence[ProbedFile]) -> list[list[_CutTask]]:
     total = sum(file.size_bytes for file in files)
-    # At least two tasks a core where there are files enough, so that both cores end together.
-    wanted = max(1, min(len(files), max(4, total // TASK_BYTES)))
+    wanted = max(1, min(len(files), max(CORES, total // TASK_BYTES)))
     tasks: list[list[_CutTask]] = [[] for _ in range(wanted)]
     loads = [0] * wanted
     for file in sorted(files, key=lambda f: (-f.size_bytes, f.source.name)):
@@ -352,8 +364,6 @@ def _with_lineage(parsed: DataFrame, contract: Contract, batch: Batch) -> DataFr
 
 
 def _columns_of(contract: Contract) -> list[str]:
-    from ingest.schema import parse_ddl
-
     root = parse_ddl(contract.schema_ddl)
     return [*root.children, *(f"_{name}" for name in sorted(root.attributes))]
 
@@ -364,9 +374,6 @@ def captured(lake: Lake, contract: Contract, batch: Batch) -> dict[str, tuple[in
     Returns:
         Per source file: records, and how many of these are corrupt.
     """
-    import pyarrow.compute as pc
-    from deltalake import DeltaTable
-
     path = lake.table_path("bronze", contract.record_type)
     if not (path / "_delta_log").is_dir():
         return {}

@@ -150,6 +150,31 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
     click.echo(f"The site is {lake.state / 'dbt' / 'static_index.html'}")
 
 
+@cli.command()
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Folder with ATOM pages.",
+)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("bench"), show_default=True)
+@click.option(
+    "--megabytes", type=click.IntRange(min=1), help="Also ingest the pages repeated to this size."
+)
+def bench(inputs: Path, out: Path, megabytes: int | None) -> None:
+    """Measure a run and its parts, beside Spark's own readers; print a table and write JSON.
+
+    Example: lakehouse bench --input samples --out bench
+    """
+    from rich.console import Console
+
+    from ingest.bench import run_bench
+
+    file = run_bench(inputs, out, megabytes, Console(width=None if sys.stdout.isatty() else 140))
+    click.echo(f"Written: {file}")
+
+
 @cli.group()
 def contract() -> None:
     """Contracts of record types."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -115,19 +116,35 @@ def ingest(
         started_at=started_at,
         pipeline_version=pipeline_version,
     )
-    counts: dict[str, dict[str, tuple[int, int]]] = {}
-    for record_type, contract in contracts.items():
-        files = [
+    files = {
+        record_type: [
             file
             for file in findings.new
             if any(p.record_type == record_type and p.records_found for p in file.parts)
         ]
-        if files:
-            progress.start(f"capturing {record_type}", len(files))
-            bronze.capture(spark(), lake, contract, files, batch)
-            counts[record_type] = bronze.captured(lake, contract, batch)
-            progress.advance(sum(n for n, _ in counts[record_type].values()), files=len(files))
-            progress.stop()
+        for record_type in contracts
+    }
+    due = [record_type for record_type in contracts if files[record_type]]
+    counts: dict[str, dict[str, tuple[int, int]]] = {}
+    if due:
+        session = spark()
+        progress.start("capturing", sum(len(files[record_type]) for record_type in due))
+        # Side by side: while Spark plans the one on the driver, workers cut and parse the other.
+        with ThreadPoolExecutor(max_workers=len(due)) as pool:
+            jobs = {
+                pool.submit(
+                    bronze.capture, session, lake, contracts[record_type], files[record_type], batch
+                ): record_type
+                for record_type in due
+            }
+            for job in as_completed(jobs):
+                job.result()
+                record_type = jobs[job]
+                counts[record_type] = bronze.captured(lake, contracts[record_type], batch)
+                progress.advance(
+                    sum(n for n, _ in counts[record_type].values()), files=len(files[record_type])
+                )
+        progress.stop()
     rows = [row for file in findings.new for row in _new_rows(file, counts, batch)]
     rows += [_row(file, batch, status="failed") for file in findings.failed]
     rows += [_row(file, batch, status="ignored") for file in findings.ignored]

@@ -192,20 +192,20 @@ class Lake:
             found[f"{schema}.{table}"] = max(numbers, default=-1)
         return found
 
-    def read_state(self) -> dict[str, Any]:
-        """What the last run left, or nothing."""
+    def read_state(self, name: str) -> dict[str, Any]:
+        """What an earlier run left under a name, or nothing."""
         try:
-            state: dict[str, Any] = json.loads((self.state / "last_run.json").read_text("utf-8"))
+            state: dict[str, Any] = json.loads((self.state / f"{name}.json").read_text("utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
         return state
 
-    def write_state(self, state: Mapping[str, Any]) -> None:
-        """Keep what the next run needs to know, in one step."""
+    def write_state(self, name: str, state: Mapping[str, Any]) -> None:
+        """Keep what a later run needs to know, in one step."""
         self.state.mkdir(parents=True, exist_ok=True)
-        unfinished = self.state / "last_run.json.tmp"
+        unfinished = self.state / f"{name}.json.tmp"
         unfinished.write_text(json.dumps(state, indent=1, sort_keys=True), "utf-8")
-        unfinished.replace(self.state / "last_run.json")
+        unfinished.replace(self.state / f"{name}.json")
 
 
 def _arrow(table: str, rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -51,8 +51,13 @@ class Phases(dict[str, float]):
             self[name] = self.get(name, 0.0) + time.monotonic() - began
 
 
-def run_main_job(lake: Lake, options: Options) -> int:
+def run_main_job(lake: Lake, options: Options, phases: Phases | None = None) -> int:
     """Run the main job. The caller holds the lake's lock.
+
+    Args:
+        lake: The lake.
+        options: What the user asks for.
+        phases: Where the seconds of each phase go, if someone wants them.
 
     Returns:
         0, also when records were refused; 1 when a law is broken, a rule of severity fail struck,
@@ -63,9 +68,9 @@ def run_main_job(lake: Lake, options: Options) -> int:
     """
     # In a log there is no width to keep to, and names cut short help nobody.
     console = Console(width=None if sys.stdout.isatty() else 140)
-    phases = Phases()
+    phases = Phases() if phases is None else phases
     fingerprint = {"project": transform.project_hash(), "pipeline_version": pipeline_version()}
-    state = lake.read_state()
+    state = lake.read_state("last_run")
     _, session = ingest_new(lake, options, "run", phases)
     if (
         session is None
@@ -91,9 +96,15 @@ def run_main_job(lake: Lake, options: Options) -> int:
     for name in outcome.skipped:
         log.error("%s was not built, because it hangs on what failed.", name)
     code = 1 if outcome.failures or outcome.broken_laws else 0
-    if not outcome.failures:
-        lake.write_state({"fingerprint": fingerprint, "versions": lake.versions(), "exit_code": code})
-        summary.print_summary(lake.path, phases, console)
+    if outcome.failures:
+        console.print("What failed is as it was before this run; run again when it is mended.")
+    else:
+        lake.write_state(
+            "last_run", {"fingerprint": fingerprint, "versions": lake.versions(), "exit_code": code}
+        )
+    if {("marts", name) for name in summary.MARTS} <= set(lake.tables()):
+        checked = "law_results" not in {*outcome.skipped, *(f.node for f in outcome.failures)}
+        summary.print_summary(lake.path, phases, console, laws_checked=checked)
     return code
 
 
@@ -130,7 +141,7 @@ def ingest_new(
     with phases.time("start Spark"):
         spark = session()
     with phases.time("check rules"):
-        vet(spark, contracts)
+        _vet_once(spark, lake, contracts)
     lake.create_operations()
     with phases.time("ingest"):
         for contract in contracts.values():
@@ -145,6 +156,15 @@ def ingest_new(
             pipeline_version=pipeline_version(),
         )
     return batch, session
+
+
+def _vet_once(spark: SparkSession, lake: Lake, contracts: dict[str, Contract]) -> None:
+    """Vet contracts that this lake has not seen in this form: the same terms get the same answer."""
+    vetted = {name: f"{pipeline_version()} {c.terms_hash}" for name, c in contracts.items()}
+    state = lake.read_state("vetted")
+    if state != vetted:
+        vet(spark, contracts)
+        lake.write_state("vetted", vetted)
 
 
 def _has_tables(lake: Lake, contracts: dict[str, Contract]) -> bool:

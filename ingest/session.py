@@ -98,9 +98,14 @@ def start_on(lake: Lake, **settings: Any) -> SparkSession:
         spark.sql(f"create schema if not exists {schema} location {folder}")
     # The macro register_lake does the same for a plain `dbt build`.
     for schema, table in lake.tables():
-        location = _literal(lake.table_path(schema, table))
-        spark.sql(f"create table if not exists {schema}.`{table}` using delta location {location}")
+        register_table(spark, lake, schema, table)
     return spark
+
+
+def register_table(spark: SparkSession, lake: Lake, schema: str, table: str) -> None:
+    """Tell the session's catalog of a table that lies in the lake."""
+    location = _literal(lake.table_path(schema, table))
+    spark.sql(f"create table if not exists {schema}.`{table}` using delta location {location}")
 
 
 def _is_on(spark: SparkSession, lake: Lake) -> bool:

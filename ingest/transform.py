@@ -17,7 +17,7 @@ PROJECT_DIR = PROJECT_ROOT / "dbt_project"
 PROFILES_DIR = PROJECT_ROOT / "profiles"
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _MERGE_CONDITIONS = re.compile(
-    r"DELTA_MULTIPLE_SOURCE_ROW|DELTA_MERGE|CONCURRENT|DELTA_SCHEMA|DELTA_FAILED_TO_MERGE"
+    r"DELTA_MULTIPLE_SOURCE_ROW|DELTA_MERGE|CONCURRENT|DELTA_SCHEMA|DELTA_FAILED_TO_MERGE|APPEND_ONLY"
 )
 MESSAGE_LENGTH = 4000
 
@@ -109,25 +109,14 @@ def build(lake: Lake, pipeline_version: str, *, full_refresh: bool = False) -> D
         pipeline_version: For the record.
         full_refresh: Build derived tables anew; evidence is never.
     """
+    quiet = ["--log-level", "none", "--log-level-file", "debug"]
     extra = ["--full-refresh"] if full_refresh else []
-    outcome = invoke_dbt(lake, ["--log-level", "none", "--log-level-file", "debug", "build", *extra])
+    outcome = invoke_dbt(lake, [*quiet, "build", *extra])
     if outcome.failures:
         record_failures(lake, outcome, pipeline_version, datetime.now(UTC))
         # What hangs on the failed model was skipped, the dead letters perhaps among it. They read
         # verdicts and the operational tables, so they can be built all the same.
-        invoke_dbt(
-            lake,
-            [
-                "--log-level",
-                "none",
-                "--log-level-file",
-                "debug",
-                "run",
-                "--select",
-                "dead_letters",
-                "dead_letter_summary",
-            ],
-        )
+        invoke_dbt(lake, [*quiet, "run", "--select", "dead_letters", "dead_letter_summary"])
     return outcome
 
 

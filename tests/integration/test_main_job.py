@@ -166,7 +166,11 @@ def test_a_second_run_adds_nothing(sample_lake: SampleLake, capsys: pytest.Captu
     assert "Nothing new" in capsys.readouterr().out
 
 
-def table_contents(lake: Lake) -> dict[str, list[str]]:
+# What two lakes that took the same files in different batches do not share.
+OF_A_BATCH = {"_batch_id", "batch_id", "_ingested_at", "first_seen_at", "last_seen_at"}
+
+
+def table_contents(lake: Lake, aside: set[str] | None = None) -> dict[str, list[str]]:
     contents = {}
     with connect(lake.path) as connection:
         for schema, table in lake.tables():
@@ -175,7 +179,7 @@ def table_contents(lake: Lake) -> dict[str, list[str]]:
             columns = [
                 c[0]
                 for c in connection.execute(f"describe {schema}.{table}").fetchall()
-                if c[0] not in RUN_TIME
+                if c[0] not in RUN_TIME | (aside or set())
             ]
             quoted = ", ".join(f'"{c}"' for c in columns)
             contents[table] = sorted(
@@ -320,31 +324,100 @@ def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> 
     assert both in str(examples["complement"]) and dropped in str(examples["complement"])
 
 
-@pytest.mark.parametrize("commit", ["bronze/orders", "bronze/placsp_entries", "bronze/files"])
-def test_killed_at_a_commit_nothing_is_lost_or_doubled(
-    sample_lake: SampleLake, tmp_path: Path, commit: str
+# Where a run is killed, in the order in which it gets there; last the marker that makes a batch count.
+COMMITS = (
+    "bronze/orders", "bronze/placsp_entries", "bronze/files", "bronze/batches",
+    "silver/orders_judged", "silver/placsp_entries_dispositions", "marts/dead_letters",
+)  # fmt: skip
+
+
+def commits(table: Path) -> set[Path]:
+    """Commits of a table that brought rows."""
+    return {
+        commit
+        for commit in (table / "_delta_log").glob("*.json")
+        if '"add"' in commit.read_text("utf-8")
+    }
+
+
+def test_killed_at_every_commit_in_turn_nothing_is_lost_or_doubled(
+    sample_lake: SampleLake, tmp_path: Path
 ) -> None:
     lake = Lake(tmp_path / "lake")
     command = [
         sys.executable, "-c", "import sys; from ingest.cli import main; sys.exit(main())",
-        "ingest", "--input", str(sample_lake.samples), "--lake", str(lake.path),
+        "run", "--input", str(sample_lake.samples), "--lake", str(lake.path),
     ]  # fmt: skip
-    process = subprocess.Popen(command, cwd=PROJECT_ROOT, stderr=subprocess.DEVNULL)
-    # The first commit makes the table, the second holds rows.
-    awaited = lake.path / commit / "_delta_log" / "00000000000000000001.json"
-    while not awaited.exists():
-        assert process.poll() is None, "it ended before the commit"
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert lake.finished_batches() == set(), "killed before its marker"
-    readable = [("bronze", "orders"), ("bronze", "placsp_entries")]
-    for schema, table in set(readable) & set(lake.tables()):
-        assert rows(lake, f"select count(*) from {schema}.{table}") == [(0,)], "half a batch"
-    subprocess.run(command, cwd=PROJECT_ROOT, check=True, capture_output=True)
+    for place in COMMITS:
+        before = commits(lake.path / place)
+        process = subprocess.Popen(command, cwd=PROJECT_ROOT, stderr=subprocess.DEVNULL)
+        while commits(lake.path / place) == before:
+            assert process.poll() is None, f"it ended before {place} was written"
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if place in COMMITS[:3]:
+            assert lake.finished_batches() == set(), "killed before its marker"
+            for schema, table in {("bronze", "orders"), ("bronze", "placsp_entries")} & set(
+                lake.tables()
+            ):
+                assert rows(lake, f"select count(*) from {schema}.{table}") == [(0,)], "half a batch"
+    assert run_main_job(lake, Options(inputs=(str(sample_lake.samples),))) == 0
+    assert len(lake.finished_batches()) == 1
     for record_type in ("orders", "placsp_entries", "placsp_deleted_entries"):
         ids = f"select _record_id from bronze.{record_type} order by 1"
         assert rows(lake, ids) == rows(sample_lake.lake, ids)
+    letters = "select dead_letter_id from marts.dead_letters order by 1"
+    assert rows(lake, letters) == rows(sample_lake.lake, letters)
+    uninterrupted = table_contents(sample_lake.lake, OF_A_BATCH)
+    for table, contents in table_contents(lake, OF_A_BATCH).items():
+        assert contents == uninterrupted[table], table
+
+
+def test_a_statement_that_fails_as_a_whole_is_a_dead_letter_and_its_neighbours_are_built(
+    sample_lake: SampleLake,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    shutil.copytree(sample_lake.lake.path, lake.path)
+    # Delta now refuses the MERGE by which a newer version supersedes an older one.
+    dispositions = DeltaTable(str(lake.path / "silver" / "orders_dispositions"))
+    dispositions.alter.set_table_properties({"delta.appendOnly": "true"})
+    [(order,)] = rows(lake, "select order_id from silver.orders order by 1 limit 1")
+    more = tmp_path / "more"
+    generate(more, entries=5, orders=0, seed=3)
+    (more / "orders_newer.csv").write_text(
+        "order_id,customer_id,sku,qty,order_ts,channel,note\n"
+        f"{order},C-1,SKU-1,7,2029-01-01 00:00:00,web,newer\n"
+        "O-refused,C-1,SKU-1,two,2029-01-01 00:00:00,web,\n"
+    )
+    entries = "select count(*) from silver.placsp_entries"
+    before = rows(lake, entries)
+
+    assert run_main_job(lake, Options(inputs=(str(more),))) == 1
+
+    assert "orders_dispositions failed" in caplog.text
+    assert "orders was not built, because it hangs on what failed" in caplog.text
+    assert "laws were not checked" in capsys.readouterr().out
+    [(stage, kind, message)] = rows(
+        lake,
+        "select stage, error_type, error_message from marts.dead_letters where stage = 'merge'",
+    )
+    assert (stage, kind) == ("merge", "DELTA_CANNOT_MODIFY_APPEND_ONLY")
+    assert "orders_dispositions failed as a whole" in str(message)
+    refused = "select count(*) from marts.dead_letters where business_key like '%O-refused%'"
+    assert rows(lake, refused) == [(1,)], "a neighbour's dead letter is told in the same run"
+    assert rows(lake, entries) > before, "a neighbour was built"
+    assert rows(lake, "select * from silver.orders where note = 'newer'") == []
+
+    # Mended, the next run catches up, although no new file came.
+    dispositions = DeltaTable(str(lake.path / "silver" / "orders_dispositions"))
+    dispositions.alter.set_table_properties({"delta.appendOnly": "false"})
+    assert run_main_job(lake, Options(inputs=(str(more),))) == 0
+    assert len(rows(lake, "select * from silver.orders where note = 'newer'")) == 1
+    assert "Every law holds" in capsys.readouterr().out
 
 
 def test_plain_dbt_works_by_hand(sample_lake: SampleLake, tmp_path: Path) -> None:
