@@ -1,10 +1,9 @@
-"""The command line: ``lakehouse``. The only module that prints."""
+"""The command line: ``lakehouse``. It and the groups that it includes are what prints."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,20 +11,14 @@ from typing import Any
 
 import click
 
+from ingest.cli_options import format_option, lake_option
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
+from ingest.office.commands import quarantine
 
 log = logging.getLogger("lakehouse")
 
-_lake_option = click.option(
-    "--lake",
-    "lake_path",
-    type=click.Path(path_type=Path),
-    default=lambda: os.environ.get("LAKE", "lake"),
-    show_default="LAKE, else lake",
-    help="Folder of the lake.",
-)
 _input_option = click.option(
     "--input", "inputs", multiple=True, help="Folder, file, glob or ZIP; may be given again."
 )
@@ -46,7 +39,7 @@ def cli() -> None:
 
 @cli.command()
 @_input_option
-@_lake_option
+@lake_option
 @_dataset_option
 @_retry_option
 def ingest(inputs: Sequence[str], lake_path: Path, dataset: str | None, retry_failed: bool) -> None:
@@ -64,7 +57,7 @@ def ingest(inputs: Sequence[str], lake_path: Path, dataset: str | None, retry_fa
 
 @cli.command()
 @_input_option
-@_lake_option
+@lake_option
 @_dataset_option
 @_retry_option
 @click.option("--full-refresh", is_flag=True, help="Build derived tables anew; evidence stays.")
@@ -91,15 +84,9 @@ def run(
 
 
 @cli.command()
-@_lake_option
+@lake_option
 @click.argument("query", required=False)
-@click.option(
-    "--format",
-    "fmt",
-    type=click.Choice(["table", "csv", "json"]),
-    default="table",
-    show_default=True,
-)
+@format_option
 def sql(lake_path: Path, query: str | None, fmt: Any) -> None:
     """Ask the lake in SQL, without Spark; without a query, open a prompt.
 
@@ -136,7 +123,7 @@ def sample(out: Path, entries: int, orders: int, faults: str, seed: int) -> None
 
 
 @cli.command(name="docs")
-@_lake_option
+@lake_option
 @click.option("--serve", is_flag=True, help="Serve the site on localhost until interrupted.")
 @click.option("--port", type=int, default=8080, show_default=True)
 def docs_command(lake_path: Path, serve: bool, port: int) -> None:
@@ -212,12 +199,18 @@ def contract_check() -> None:
         click.echo(f"{item.record_type}: {len(item.fields)} fields, {len(item.rules)} rules, sound.")
 
 
+cli.add_command(quarantine)
+
+
 def main() -> int:
     """Entry point: a user's error is one line and exit code 2."""
     try:
         cli.main(standalone_mode=False)
     except LakehouseError as error:
-        click.echo(f"lakehouse: {error}", err=True)
+        from ingest.query import terminal_safe
+
+        # A message may quote a record.
+        click.echo(terminal_safe(f"lakehouse: {error}"), err=True)
         return error.exit_code
     except click.exceptions.Abort:
         click.echo("lakehouse: interrupted. What was finished stays; run again to go on.", err=True)

@@ -112,6 +112,7 @@ class Rule:
     when: str | None = None
     misfit: tuple[str, ...] = ()
     stops: bool = False
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -265,6 +266,7 @@ def _rule(terms: Mapping[str, Any], stage: str | None = None) -> Rule:
         when=str(terms["when"]).strip() if terms.get("when") is not None else None,
         misfit=tuple(terms.get("misfit") or ()),
         stops=bool(terms.get("stops")),
+        owner=terms.get("owner"),
     )
 
 

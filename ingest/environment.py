@@ -60,6 +60,12 @@ sys.exit(main())
 """
 
 
+def pipeline_version() -> str:
+    """The version of this package, as its project file says it."""
+    text = (PROJECT_ROOT / "pyproject.toml").read_text("utf-8")
+    return text.split('version = "', 1)[1].split('"', 1)[0]
+
+
 # Java and disk -----------------------------------------------------------------------------------
 
 

@@ -25,6 +25,22 @@ class InputError(LakehouseError):
     """What was given to read is not there, or cannot be what was asked for."""
 
 
+class TransitionError(LakehouseError):
+    """A refused record is in a state in which what was asked cannot be done.
+
+    Attributes:
+        record_id: The record.
+    """
+
+    def __init__(self, record_id: str, message: str) -> None:
+        super().__init__(message)
+        self.record_id = record_id
+
+
+class ConflictError(LakehouseError):
+    """Somebody else worked on the same record meanwhile. The message says who did what when."""
+
+
 class FileReadError(LakehouseError):
     """One file cannot be read as what its contract says.
 

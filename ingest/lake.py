@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from arro3.core import Array, DataType, Table
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 SCHEMAS = ("bronze", "silver", "marts")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 FILES = pa.schema(
@@ -58,7 +63,32 @@ RUN_FAILURES = pa.schema(
         ("pipeline_version", pa.string()),
     ]
 )
-_OPERATIONS = {"files": FILES, "batches": BATCHES, "run_failures": RUN_FAILURES}
+QUARANTINE_EVENTS = pa.schema(
+    [
+        ("event_id", pa.string()),
+        ("record_id", pa.string()),
+        ("record_type", pa.string()),
+        ("dataset", pa.string()),
+        ("event_type", pa.string()),
+        ("actor", pa.string()),
+        ("reason", pa.string()),
+        ("evidence", pa.string()),
+        ("at", _INSTANT),
+        ("attempt", pa.int32()),
+        ("corrected_payload", pa.string()),
+        ("corrected_sha256", pa.string()),
+        ("batch_id", pa.string()),
+        ("pipeline_version", pa.string()),
+    ]
+)
+_OPERATIONS = {
+    "files": FILES,
+    "batches": BATCHES,
+    "run_failures": RUN_FAILURES,
+    "quarantine_events": QUARANTINE_EVENTS,
+}
+# Statistics stand in Delta's log for good, so no column that may hold personal data has any.
+_STATISTICS = {"quarantine_events": "event_id,record_id,record_type,dataset,event_type,at"}
 
 
 class Lake:
@@ -85,23 +115,47 @@ class Lake:
         )
 
     def create_operations(self) -> None:
-        """Create the tables of files, batches and failures where they are not there yet."""
+        """Create the tables of files, batches, failures and events where they are not there yet."""
         for name, schema in _OPERATIONS.items():
             path = self.table_path("bronze", name)
             if not (path / "_delta_log").is_dir():
                 path.mkdir(parents=True, exist_ok=True)
-                DeltaTable.create(
-                    str(path), schema, mode="ignore", configuration={"delta.appendOnly": "true"}
-                )
+                configuration = {"delta.appendOnly": "true"}
+                if name in _STATISTICS:
+                    configuration["delta.dataSkippingStatsColumns"] = _STATISTICS[name]
+                DeltaTable.create(str(path), schema, mode="ignore", configuration=configuration)
 
     def append(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows to one of the operational tables, in one commit; none for no rows."""
         if rows:
+            write_deltalake(str(self.table_path("bronze", table)), _arrow(table, rows), mode="append")
+
+    def version(self, table: str) -> int:
+        """The version of an operational table that is there: what a later append builds on."""
+        return int(DeltaTable(str(self.table_path("bronze", table))).version())
+
+    def append_at(self, table: str, rows: Sequence[Mapping[str, Any]], version: int) -> bool:
+        """Append rows in one commit, but only to the version that the caller has read.
+
+        Delta itself settles who comes first, so this holds between processes and machines.
+
+        Returns:
+            False if another commit came in since that version. Then nothing was written: read
+            again, decide again.
+        """
+        path = str(self.table_path("bronze", table))
+        try:
             write_deltalake(
-                str(self.table_path("bronze", table)),
-                pa.Table.from_pylist([dict(row) for row in rows], schema=_OPERATIONS[table]),
+                DeltaTable(path, version=version),
+                _arrow(table, rows),
                 mode="append",
+                commit_properties=CommitProperties(max_commit_retries=0),
             )
+        except CommitFailedError:
+            if self.version(table) > version:
+                return False
+            raise
+        return True
 
     def read(self, schema: str, table: str, columns: Sequence[str]) -> pa.Table:
         """Read columns of a table without Spark; an empty table where there is none."""
@@ -152,3 +206,21 @@ class Lake:
         unfinished = self.state / f"{name}.json.tmp"
         unfinished.write_text(json.dumps(state, indent=1, sort_keys=True), "utf-8")
         unfinished.replace(self.state / f"{name}.json")
+
+
+def _arrow(table: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Rows of an operational table in Arrow's form.
+
+    By arro3, on which deltalake itself builds: the first array that pyarrow makes of Python values
+    imports pandas, which takes longer than all else that an operator's command does.
+    """
+    schema = _OPERATIONS[table]
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        if field.type == _INSTANT:
+            values = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
+            columns.append(Array(values, DataType.int64()).cast(field.type))
+        else:
+            columns.append(Array(values, field.type))
+    return Table.from_arrays(columns, schema=schema)

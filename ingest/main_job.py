@@ -16,7 +16,7 @@ from rich.console import Console
 from ingest import ingestion, summary, transform
 from ingest.bronze import create_table
 from ingest.contracts import Contract, check_dataset, load_children, load_contracts
-from ingest.environment import PROJECT_ROOT, check_disk, check_java, jar_paths
+from ingest.environment import check_disk, check_java, jar_paths, pipeline_version
 from ingest.lake import Lake
 from ingest.progress import make_progress
 from ingest.session import start_on
@@ -51,13 +51,6 @@ class Phases(dict[str, float]):
             self[name] = self.get(name, 0.0) + time.monotonic() - began
 
 
-@cache
-def pipeline_version() -> str:
-    """The version of this package, as its project file says it."""
-    text = (PROJECT_ROOT / "pyproject.toml").read_text("utf-8")
-    return text.split('version = "', 1)[1].split('"', 1)[0]
-
-
 def run_main_job(lake: Lake, options: Options, phases: Phases | None = None) -> int:
     """Run the main job. The caller holds the lake's lock.
 
@@ -89,6 +82,8 @@ def run_main_job(lake: Lake, options: Options, phases: Phases | None = None) -> 
         console.print("Nothing new, and nothing changed since the last run judged and tested it.")
         summary.print_summary(lake.path, phases, console)
         return int(state["exit_code"])
+    # A lake of an earlier version may lack a table that the models read; Spark finds it at its start.
+    lake.create_operations()
     with phases.time("start Spark"):
         (session or session_starter(lake, 0))()
     with phases.time("dbt"):

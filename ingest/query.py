@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +85,7 @@ def lake_tables(lake: Path) -> list[LakeTable]:
     return found
 
 
-def connect(lake: Path) -> duckdb.DuckDBPyConnection:
+def connect(lake: Path, only: Collection[str] | None = None) -> duckdb.DuckDBPyConnection:
     """Opens DuckDB in memory with a view for each table of a lake. Touches no network.
 
     The views stand in a schema each (``bronze.files``), and a bare name (``files``) is found too,
@@ -94,6 +94,8 @@ def connect(lake: Path) -> duckdb.DuckDBPyConnection:
 
     Args:
         lake: The folder of the lake. Nothing in it is ever written.
+        only: The tables to make views for, as ``schema.table``; each costs some 20 ms. Batches
+            are always among them, because views of Bronze ask them. None makes all.
 
     Returns:
         The connection.
@@ -103,7 +105,13 @@ def connect(lake: Path) -> duckdb.DuckDBPyConnection:
             read is logged as a warning and left out.
         EnvironmentProblemError: DuckDB's Delta extension is missing.
     """
-    tables = lake_tables(lake)
+    tables = [
+        table
+        for table in lake_tables(lake)
+        if only is None
+        or f"{table.schema}.{table.name}" in only
+        or (table.schema, table.name) == _BATCHES
+    ]
     absolute = str(lake.absolute())
     if "%" in absolute:
         # DuckDB's Delta reader decodes the path once too often, whatever form it is given.
@@ -118,10 +126,10 @@ def connect(lake: Path) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": "false",
         }
     )
-    connection.execute(f"load {_literal(str(_delta_extension()))}")
+    connection.execute(f"load {literal(str(_delta_extension()))}")
     connection.execute("set timezone = 'UTC'")
     for schema in dict.fromkeys(table.schema for table in tables):
-        connection.execute(f"create schema if not exists {_identifier(schema)}")
+        connection.execute(f"create schema if not exists {identifier(schema)}")
     # Batches come first: the other views of Bronze ask them.
     for table in sorted(tables, key=lambda item: ((item.schema, item.name) != _BATCHES, item)):
         _make_view(connection, table, tables)
@@ -132,8 +140,8 @@ def connect(lake: Path) -> duckdb.DuckDBPyConnection:
             schema,
         ),
     )
-    path = ",".join(_identifier(schema) for schema in schemas)
-    connection.execute(f"set search_path = {_literal(path)}")
+    path = ",".join(identifier(schema) for schema in schemas)
+    connection.execute(f"set search_path = {literal(path)}")
     return connection
 
 
@@ -143,9 +151,9 @@ _BATCHES = ("bronze", "batches")
 def _make_view(
     connection: duckdb.DuckDBPyConnection, table: LakeTable, tables: Sequence[LakeTable]
 ) -> None:
-    view = f"{_identifier(table.schema)}.{_identifier(table.name)}"
+    view = f"{identifier(table.schema)}.{identifier(table.name)}"
     is_batches = (table.schema, table.name) == _BATCHES
-    scan = f"select * from delta_scan({_literal(str(table.path.absolute()))})"
+    scan = f"select * from delta_scan({literal(str(table.path.absolute()))})"
     try:
         columns = {row[0] for row in connection.execute(f"describe {scan}").fetchall()}
         batch = _batch_column(table, columns)
@@ -190,11 +198,18 @@ def _delta_extension() -> Path:
     )
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """A text as a literal of DuckDB's SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def _identifier(text: str) -> str:
+def literals(texts: Iterable[str]) -> str:
+    """Texts as a list literal of DuckDB's SQL. A list as a parameter makes DuckDB import pandas."""
+    return f"[{', '.join(map(literal, texts))}]::text[]"
+
+
+def identifier(text: str) -> str:
+    """A name as an identifier of DuckDB's SQL, whatever is in it."""
     return '"' + text.replace('"', '""') + '"'
 
 
@@ -234,7 +249,21 @@ def _ask(connection: duckdb.DuckDBPyConnection, sql: str, fmt: Format) -> str:
         names = [str(column[0]) for column in result.description]
         rows = result.fetchall()
     except duckdb.Error as error:
-        raise InputError(f"{_explain(error)}. Correct the SQL and try again.") from error
+        raise InputError(f"{explain(error)}. Correct the SQL and try again.") from error
+    return render(names, rows, fmt)
+
+
+def render(names: Sequence[str], rows: Sequence[Sequence[Any]], fmt: Format) -> str:
+    """Writes rows for people or programs.
+
+    Args:
+        names: The columns' names.
+        rows: Values in that order.
+        fmt: ``table``, where control characters are escaped; ``csv`` with a header; or ``json``.
+
+    Returns:
+        The text, without a final newline.
+    """
     if fmt == "csv":
         return _as_csv(names, rows)
     if fmt == "json":
@@ -242,7 +271,7 @@ def _ask(connection: duckdb.DuckDBPyConnection, sql: str, fmt: Format) -> str:
     return _as_table(names, rows)
 
 
-def _explain(error: duckdb.Error) -> str:
+def explain(error: duckdb.Error) -> str:
     """One line: what is wrong, where, and what DuckDB thinks was meant."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     drawn = next((at for at, line in enumerate(lines) if re.match(r"LINE \d+:", line)), len(lines))
@@ -264,7 +293,7 @@ def _as_json(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     for name in names:
         seen[name] += 1
         keys.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    found = [dict(zip(keys, map(_json_value, row), strict=True)) for row in rows]
+    found = [dict(zip(keys, map(json_value, row), strict=True)) for row in rows]
     return json.dumps(found, ensure_ascii=False, indent=2)
 
 
@@ -291,24 +320,39 @@ def _width() -> int:
 def _field(value: Any) -> Any:
     """A value as one field: lists and structs as JSON, truth as JSON says it."""
     if isinstance(value, list | tuple | dict | bool):
-        return json.dumps(_json_value(value), ensure_ascii=False)
-    return _json_value(value) if isinstance(value, bytes | bytearray) else value
+        return json.dumps(json_value(value), ensure_ascii=False)
+    return json_value(value) if isinstance(value, bytes | bytearray) else value
 
 
 def _shown(value: Any) -> Text:
-    """A value on a terminal. Dirty feeds hold control characters, which would be obeyed there."""
-    text = "" if value is None else str(_field(value))
-    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda bad: f"\\x{ord(bad[0]):02x}", text)
+    """A value on a terminal."""
     # Text, not str: rich would read brackets in a value as its own mark-up.
-    return Text(text)
+    return Text("" if value is None else terminal_safe(str(_field(value))))
 
 
-def _json_value(value: Any) -> Any:
+# Control characters but tab and newline; what turns the direction of writing, so that a text reads
+# as another; and halves of a character, which no terminal takes.
+_OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def terminal_safe(text: str) -> str:
+    """A text as a terminal shows it: what a terminal would obey is escaped.
+
+    Dirty feeds hold control characters. Tabs and newlines stay.
+    """
+    return _OBEYED.sub(
+        lambda bad: f"\\x{ord(bad[0]):02x}" if ord(bad[0]) < 256 else f"\\u{ord(bad[0]):04x}", text
+    )
+
+
+def json_value(value: Any) -> Any:
     """A value as JSON has it. What JSON has no form for becomes text: decimals stay exact."""
     if isinstance(value, dict):
-        return {str(key): _json_value(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, bytes | bytearray):
         try:
             return value.decode("utf-8")

@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 
 from ingest.environment import PROJECT_ROOT
 from ingest.errors import InputError
-from ingest.query import connect, lake_tables, run_query
+from ingest.query import connect, lake_tables, run_query, terminal_safe
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -311,3 +311,24 @@ def test_the_prompt_on_a_terminal_keeps_a_history(lake: Path, tmp_path: Path) ->
         process.wait()
         os.close(leader)
     assert "as answer;" in (tmp_path / ".lakehouse_history").read_text()
+
+
+def test_only_the_tables_that_are_asked_for_get_a_view_and_batches_do(lake: Path) -> None:
+    with connect(lake, {"bronze.orders"}) as connection:
+        found = connection.execute("select table_schema, table_name from information_schema.tables")
+        assert sorted(found.fetchall()) == [("bronze", "batches"), ("bronze", "orders")]
+        # The view still leaves out what an unfinished batch wrote.
+        assert connection.execute("select count(*) from bronze.orders").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é\t\n", "plain é\t\n"),
+        ("\x1b[31m\r\x7f\x9b", "\\x1b[31m\\x0d\\x7f\\x9b"),
+        ("abc\u202edcba", "abc\\u202edcba"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
+    assert terminal_safe(text) == shown
