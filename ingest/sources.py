@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from ingest.capture import csv, xml
+from ingest.capture.encoding import detect_csv
 from ingest.contracts import Contract, feed_of
 from ingest.errors import FileReadError, InputError
 from ingest.schema import parse_ddl
@@ -24,6 +25,7 @@ from ingest.schema import parse_ddl
 # for a bomb: pages compress to about a tenth.
 MAX_COMPRESSION = 200
 COMPRESSION_FLOOR_BYTES = 100_000_000
+CSV_BOUNDS = ("max_record_bytes", "max_record_lines")
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ class FilePart:
 class ProbedFile:
     """A file as it was seen before Spark.
 
-    ``status`` is ``new``, ``known``, ``failed`` or ``ignored``.
+    ``status`` is ``new``, ``known``, ``failed`` or ``ignored``. A new file has an ``error_type`` where
+    there is something about it that people should know and that costs no record.
     """
 
     source: Source
@@ -134,6 +137,7 @@ class ProbedFile:
     record_type: str | None = None
     parts: list[FilePart] = field(default_factory=list)
     header: csv.Header | None = None
+    encoding: str = ""
     error_type: str | None = None
     error_message: str | None = None
 
@@ -235,6 +239,9 @@ def csv_format(contract: Contract) -> csv.CsvFormat:
         escape=feed.get("escape", feed.get("quote", '"')),
         header=bool(feed.get("header", True)),
         encoding=feed.get("encoding"),
+        trailing_delimiter=bool(feed.get("trailing_delimiter", False)),
+        aliases={str(name): str(column) for name, column in feed.get("aliases", {}).items()},
+        **{bound: int(feed[bound]) for bound in CSV_BOUNDS if bound in feed},
     )
 
 
@@ -310,12 +317,20 @@ def _look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str
         probed.dataset = first.dataset_of_name(source.file_name) or dataset or first.datasets[0].name
         shape = csv_format(first)
         with source.open() as stream:
-            probed.header = csv.read_header(stream, shape)
+            encoding = detect_csv(stream, shape.encoding, shape.signs)
         with source.open() as stream:
-            probed.parts = [FilePart(first.record_type, csv.count(stream, shape))]
+            probed.header = header = csv.read_header(stream, shape, encoding)
+        probed.encoding = encoding.name
+        with source.open() as stream:
+            probed.parts = [FilePart(first.record_type, csv.count(stream, shape, header))]
+        if header.findings:
+            probed.error_type = header.findings[0].error_type
+            said = " ".join(finding.message for finding in header.findings)
+            probed.error_message = _placed(source, said)
         return
     data = source.read()
     xml.check_page(data)
+    probed.encoding = xml.encoding_of(data)
     probed.dataset = (
         first.dataset_of_name(source.file_name) or first.dataset_of_feed(xml.feed_id(data)) or dataset
     )
