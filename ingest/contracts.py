@@ -17,7 +17,9 @@ from typing import Any
 
 import yaml
 
+from ingest.capture.csv_format import CsvFormat
 from ingest.errors import ContractError, InputError
+from ingest.schema import parse_ddl
 
 SEVERITIES = ("warn", "quarantine", "drop", "fail")
 STAGES = (
@@ -41,6 +43,10 @@ _VOLATILE = re.compile(
     re.IGNORECASE,
 )
 _TYPE = re.compile(r"(string|text|int|bigint|decimal\(\d+, ?\d+\)|date|instant|timestamp|native)\Z")
+
+
+# A no-break blank, a narrow one and a thin one among them, as locales write them.
+_MARKS = (".", ",", "'", "_", " ", "\u00a0", "\u202f", "\u2009", "\u2019")
 
 
 class _LineLoader(yaml.SafeLoader):
@@ -78,7 +84,10 @@ class Field:
     name: str
     expression: str
     type: str
-    format: str | None = None
+    line: int
+    formats: tuple[str, ...] = ()
+    decimal_sign: str = "."
+    thousands_mark: str = ""
 
     @property
     def spark_type(self) -> str:
@@ -223,10 +232,7 @@ def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contrac
         schema_ddl=ddl,
         feed=feed,
         datasets=tuple(Dataset(**d) for d in feed["datasets"]),
-        fields=tuple(
-            Field(f["name"], str(f["from"]).strip(), str(f["type"]), f.get("format"))
-            for f in terms["fields"]
-        ),
+        fields=tuple(_field(f) for f in terms["fields"]),
         rules=tuple(
             Rule(
                 code=str(r["code"]),
@@ -250,22 +256,32 @@ def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contrac
     )
 
 
+def _field(terms: Mapping[str, Any]) -> Field:
+    formats = terms.get("format") or ()
+    return Field(
+        name=str(terms["name"]),
+        expression=str(terms["from"]).strip(),
+        type=str(terms["type"]),
+        line=int(terms["__line__"]),
+        formats=(formats,) if isinstance(formats, str) else tuple(map(str, formats)),
+        decimal_sign=str(terms.get("decimal_sign", ".")),
+        thousands_mark=str(terms.get("thousands_mark") or ""),
+    )
+
+
 def _faults(contract: Contract) -> Iterable[str]:
     """What is wrong with a contract, as far as its text tells."""
+    yield from _reading_faults(contract)
     names = {f.name for f in contract.fields}
+    for name in [*contract.terms.get("key", ()), contract.terms.get("order_by")]:
+        if name is not None and name not in names | {"_dataset", "_ingested_at"}:
+            yield (
+                f"{contract.path}:{contract.line}: {contract.record_type}: key or order_by names "
+                f"'{name}', which is no field of the contract, so that versions of one thing could "
+                f"not be told. Name a field, or add it to fields."
+            )
     for item in contract.fields:
-        inner = item.type[6:-1] if item.type.startswith("array<") else item.type
-        if not _TYPE.match(inner):
-            yield (
-                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: type "
-                f"'{item.type}' is unknown. Use string, text, int, bigint, decimal(p,s), date, "
-                f"instant, timestamp with a format, native, or array<...> of these."
-            )
-        if item.type == "timestamp" and not item.format:
-            yield (
-                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: a "
-                f"timestamp needs its format, for example yyyy-MM-dd HH:mm:ss."
-            )
+        yield from _field_faults(contract, item)
     seen: set[str] = set()
     covered: set[str] = set()
     for rule in contract.rules:
@@ -300,10 +316,51 @@ def _faults(contract: Contract) -> Iterable[str]:
     for item in contract.fields:
         if item.can_misfit and item.name not in covered:
             yield (
-                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: no rule "
+                f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: no rule "
                 f"lists it under misfit, so a text that is no {item.type} would become null in silence. "
                 f"Add it to one."
             )
+
+
+def _reading_faults(contract: Contract) -> Iterable[str]:
+    """What keeps files from being read as the contract says."""
+    place = f"{contract.path}:{contract.line}: {contract.record_type}: "
+    try:
+        schema = parse_ddl(contract.schema_ddl)
+        if contract.format == "csv":
+            CsvFormat.of_feed(tuple(schema.children), contract.feed)
+    except ContractError as error:
+        yield place + str(error)
+    except (TypeError, ValueError, AttributeError) as error:
+        yield place + f"a key of the feed has a value of the wrong kind: {error}. See docs/contracts.md."
+
+
+def _field_faults(contract: Contract, item: Field) -> Iterable[str]:
+    """What is wrong with how a field is typed."""
+    place = f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: "
+    inner = item.type[6:-1] if item.type.startswith("array<") else item.type
+    if not _TYPE.match(inner):
+        yield place + (
+            f"type '{item.type}' is unknown. Use string, text, int, bigint, decimal(p,s), date, "
+            f"instant, timestamp with a format, native, or array<...> of these."
+        )
+    if inner == "timestamp" and not item.formats:
+        yield place + "a timestamp needs its format, for example yyyy-MM-dd HH:mm:ss."
+    if item.formats and inner not in ("timestamp", "date"):
+        yield place + f"a format is for timestamp and date, not for {item.type}. Leave it out."
+    is_number = inner in ("int", "bigint") or inner.startswith("decimal")
+    if (item.thousands_mark or item.decimal_sign != ".") and not is_number:
+        yield place + f"marks are for numbers, not for {item.type}. Leave them out."
+    if item.decimal_sign not in (".", ",") or item.thousands_mark not in ("", *_MARKS):
+        yield place + (
+            f"decimal_sign is '{item.decimal_sign}' and thousands_mark '{item.thousands_mark}'. The "
+            f"first is '.' or ',', the second one of . , ' _ or a blank: others stand in no number."
+        )
+    if item.decimal_sign == item.thousands_mark:
+        yield place + (
+            f"'{item.decimal_sign}' is decimal sign and thousands mark at once, so that 1"
+            f"{item.decimal_sign}234 has two meanings. Say which of the two it is."
+        )
 
 
 def feed_of(contracts: Mapping[str, Contract], name: str) -> list[Contract]:

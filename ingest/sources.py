@@ -25,7 +25,6 @@ from ingest.schema import parse_ddl
 # for a bomb: pages compress to about a tenth.
 MAX_COMPRESSION = 200
 COMPRESSION_FLOOR_BYTES = 100_000_000
-CSV_BOUNDS = ("max_record_bytes", "max_record_lines")
 
 
 @dataclass(frozen=True)
@@ -231,18 +230,7 @@ def xml_format(contract: Contract) -> xml.XmlFormat:
 
 def csv_format(contract: Contract) -> csv.CsvFormat:
     """How the cutter reads a record type of a CSV feed."""
-    feed = contract.feed
-    return csv.CsvFormat(
-        columns=tuple(parse_ddl(contract.schema_ddl).children),
-        delimiter=feed.get("delimiter", ","),
-        quote=feed.get("quote", '"'),
-        escape=feed.get("escape", feed.get("quote", '"')),
-        header=bool(feed.get("header", True)),
-        encoding=feed.get("encoding"),
-        trailing_delimiter=bool(feed.get("trailing_delimiter", False)),
-        aliases={str(name): str(column) for name, column in feed.get("aliases", {}).items()},
-        **{bound: int(feed[bound]) for bound in CSV_BOUNDS if bound in feed},
-    )
+    return csv.CsvFormat.of_feed(tuple(parse_ddl(contract.schema_ddl).children), contract.feed)
 
 
 def probe(

@@ -27,7 +27,7 @@ def _faults(spark: SparkSession, contract: Contract) -> Iterator[str]:
     bronze = spark.createDataFrame([], table_ddl(contract))
     columns = [LINEAGE_DDL, "_corrupt_record STRING", "_unparsed ARRAY<STRING>"]
     for field in contract.fields:
-        place = f"{contract.path}:{contract.line}: {contract.record_type}, field {field.name}"
+        place = f"{contract.path}:{field.line}: {contract.record_type}, field {field.name}"
         try:
             found = bronze.selectExpr(f"({field.expression}) as value")
         except (AnalysisException, ParseException) as error:

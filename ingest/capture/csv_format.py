@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from ingest.errors import ContractError
 
+_BOUNDS = ("max_record_bytes", "max_record_lines")
 LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -73,6 +75,30 @@ class CsvFormat:
                     f"CSV {name} is {bound}. It is the bound at which an unclosed quote is taken as "
                     f"text, and must be 1 or more. Mend it in the contract's feed."
                 )
+
+    @classmethod
+    def of_feed(cls, columns: tuple[str, ...], feed: Mapping[str, Any]) -> CsvFormat:
+        """The format that the ``feed`` of a contract describes.
+
+        Args:
+            columns: The contract's columns, in its order.
+            feed: Its keys are explained in docs/contracts.md.
+
+        Raises:
+            ContractError: The format cannot work.
+        """
+        quote = feed.get("quote", '"')
+        return cls(
+            columns=columns,
+            delimiter=feed.get("delimiter", ","),
+            quote=quote,
+            escape=feed.get("escape", quote),
+            header=bool(feed.get("header", True)),
+            encoding=feed.get("encoding"),
+            trailing_delimiter=bool(feed.get("trailing_delimiter", False)),
+            aliases={str(name): str(column) for name, column in feed.get("aliases", {}).items()},
+            **{bound: int(feed[bound]) for bound in _BOUNDS if bound in feed},
+        )
 
     @property
     def signs(self) -> str:

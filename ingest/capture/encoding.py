@@ -68,6 +68,8 @@ _HTML = re.compile(
 # Python codecs that call themselves text encodings and pass as supersets of ASCII, but are not
 # how anybody stores a file.
 _NO_FILE_ENCODINGS = {"unicode-escape", "raw-unicode-escape"}
+# What a byte means in these depends on bytes far before it.
+_SHIFTING = ("iso2022", "iso-2022", "hz", "utf-7")
 # Of these a character's second byte is never below 0x30, so that commas, semicolons, quotes and line
 # ends can be found in the raw bytes. Encodings that shift between states are not among them.
 _LEAD_BYTE_ENCODINGS = {
@@ -338,7 +340,8 @@ def is_single_byte(name: str) -> bool:
         warnings.simplefilter("ignore", DeprecationWarning)
         text = every_byte.decode(name, "replace")
     ascii_is_ascii = len(text) == 256 and text[:128].encode() == every_byte[:128]
-    return ascii_is_ascii and name.replace("_", "-") not in _NO_FILE_ENCODINGS
+    name = name.replace("_", "-")
+    return ascii_is_ascii and name not in _NO_FILE_ENCODINGS and not name.startswith(_SHIFTING)
 
 
 def _reject_nul_bytes(data: bytes) -> None:
