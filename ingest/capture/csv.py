@@ -37,11 +37,21 @@ from ingest.capture.csv_count import count
 from ingest.capture.csv_format import LINE_END, CsvFormat, line_ends
 from ingest.capture.csv_header import Finding, Header, read_header
 from ingest.capture.csv_lines import Flags, Found, Numbers, find
-from ingest.capture.encoding import is_single_byte
+from ingest.capture.encoding import Encoding, is_single_byte
 from ingest.capture.records import ParseError, Record
 from ingest.capture.streams import ByteStream, skip
 
-__all__ = ["Block", "CsvFormat", "Finding", "Header", "count", "cut", "pieces", "read_header"]
+__all__ = [
+    "Block",
+    "CsvFormat",
+    "Encoding",
+    "Finding",
+    "Header",
+    "count",
+    "cut",
+    "pieces",
+    "read_header",
+]
 
 BLOCK_BYTES = 1 << 18
 _TRAILING = "; the last is empty: if all records end so, declare trailing_delimiter in the contract"
@@ -436,4 +446,4 @@ def _marker(names: list[str]) -> str:
     """What a record must hold, in lower case, to be worth a look as a header."""
     # Bytes can be lowered in ASCII only.
     runs = [run for name in names for run in re.findall(r"[\x21-\x7e]+", name)]
-    return max(runs or names, key=len)
+    return max(runs or names, key=len, default="")
