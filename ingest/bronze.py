@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 
 from ingest.capture import csv, xml
 from ingest.capture.records import Record
+from ingest.capture.streams import ByteStream, Limited
 from ingest.contracts import Contract
 from ingest.errors import FileReadError
 from ingest.lake import Lake
@@ -92,6 +95,7 @@ class _CutTask:
     source: Source
     file_sha256: str
     header: csv.Header | None
+    span: csv.Span | None
 
 
 def table_ddl(contract: Contract) -> str:
@@ -176,16 +180,21 @@ def _parse_columns(header: csv.Header) -> tuple[str, ...]:
 
 
 def _tasks(files: Sequence[ProbedFile], numbers: Mapping[Source, int]) -> list[list[_CutTask]]:
-    total = sum(file.size_bytes for file in files)
-    wanted = max(1, min(len(files), max(CORES, total // TASK_BYTES)))
+    units = []
+    for file in files:
+        # One span is the whole file, and that is known by a better sum.
+        spans: Sequence[csv.Span | None] = file.spans if len(file.spans) > 1 else [None]
+        for span in spans:
+            task = _CutTask(numbers[file.source], file.source, file.file_sha256, file.header, span)
+            units.append((span.length if span else file.size_bytes, task))
+    total = sum(size for size, _ in units)
+    wanted = max(1, min(len(units), max(CORES, total // TASK_BYTES)))
     tasks: list[list[_CutTask]] = [[] for _ in range(wanted)]
     loads = [0] * wanted
-    for file in sorted(files, key=lambda f: (-f.size_bytes, f.source.name)):
+    for size, task in sorted(units, key=lambda unit: (-unit[0], unit[1].source.name)):
         lightest = loads.index(min(loads))
-        loads[lightest] += file.size_bytes + 100_000
-        tasks[lightest].append(
-            _CutTask(numbers[file.source], file.source, file.file_sha256, file.header)
-        )
+        loads[lightest] += size + 100_000
+        tasks[lightest].append(task)
     return tasks
 
 
@@ -209,6 +218,13 @@ def _cutter(
 
         def pieces_of(task: _CutTask) -> Iterator[tuple[csv.Block | None, Iterable[Record]]]:
             assert task.header is not None
+            if task.span is not None:
+                with task.source.open() as stream:
+                    stream.seek(task.span.offset)
+                    if _crc32(stream, task.span.length) == task.span.crc32:
+                        stream.seek(task.span.offset)
+                        yield from csv.pieces(stream, csv_shape, task.header, task.span)
+                return
             digest = hashlib.sha256()
             with task.source.open() as stream:
                 while chunk := stream.read(1 << 20):
@@ -224,6 +240,14 @@ def _cutter(
                     yield from _cut_file(task, pieces_of)
 
     return cut
+
+
+def _crc32(stream: ByteStream, size: int) -> int:
+    part = Limited(stream, size)
+    crc = 0
+    while chunk := part.read(1 << 20):
+        crc = zlib.crc32(chunk, crc)
+    return crc
 
 
 def _cut_file(
@@ -334,25 +358,47 @@ def _parse(cut: DataFrame, contract: Contract, headers: tuple[str, ...] | None) 
         parsed = F.from_xml(text, schema, {**options, "ignoreNamespace": "true"})
     else:
         assert headers is not None
-        names = ", ".join(f"`{name}` STRING" for name in headers)
-        feed = contract.feed
-        parsed = F.from_csv(
-            text,
-            f"{names}, _corrupt_record STRING",
-            {
-                **options,
-                "sep": feed.get("delimiter", ","),
-                "quote": feed.get("quote", '"'),
-                "escape": feed.get("escape", feed.get("quote", '"')),
-                "emptyValue": "",
-                "maxCharsPerColumn": "-1",
-                "maxColumns": "20480",
-                # Else the parser ends a record at the first line break inside quotes.
-                "lineSep": "\u0000",
-                "multiLine": "true",
-            },
-        )
+        return _parse_csv(cut, contract, headers, options)
     return cut.withColumn("parsed", parsed)
+
+
+def _parse_csv(
+    cut: DataFrame, contract: Contract, headers: tuple[str, ...], options: Mapping[str, str]
+) -> DataFrame:
+    """Parse CSV records; those without a quote need no parser, and splitting is twice as quick."""
+    fmt = csv_format(contract)
+    names = ", ".join(f"`{name}` STRING" for name in headers)
+    parsed = F.from_csv(
+        "payload",
+        f"{names}, _corrupt_record STRING",
+        {
+            **options,
+            "sep": fmt.delimiter,
+            "quote": fmt.quote,
+            "escape": fmt.escape,
+            "emptyValue": "",
+            "maxCharsPerColumn": "-1",
+            "maxColumns": "20480",
+            # Else the parser ends a record at the first line break inside quotes.
+            "lineSep": "\u0000",
+            "multiLine": "true",
+        },
+    )
+    cells = F.split("payload", re.escape(fmt.delimiter), -1)
+    if fmt.quote:
+        cells = F.when(~F.col("payload").contains(fmt.quote), cells)
+    split = F.struct(
+        *(
+            F.nullif(F.get(F.col("cells"), F.lit(i)), F.lit("")).alias(name)
+            for i, name in enumerate(headers)
+        ),
+        F.lit(None).cast("string").alias("_corrupt_record"),
+    )
+    return (
+        cut.withColumn("cells", cells)
+        .withColumn("parsed", F.when(F.col("cells").isNull(), parsed).otherwise(split))
+        .drop("cells")
+    )
 
 
 def _with_lineage(parsed: DataFrame, contract: Contract, batch: Batch) -> DataFrame:

@@ -25,6 +25,8 @@ from ingest.schema import parse_ddl
 # for a bomb: pages compress to about a tenth.
 MAX_COMPRESSION = 200
 COMPRESSION_FLOOR_BYTES = 100_000_000
+# A CSV file is cut by several workers in parts of at least this many bytes.
+SPAN_BYTES = 32_000_000
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class ProbedFile:
     parts: list[FilePart] = field(default_factory=list)
     header: csv.Header | None = None
     encoding: str = ""
+    spans: list[csv.Span] = field(default_factory=list)
     error_type: str | None = None
     error_message: str | None = None
 
@@ -309,8 +312,11 @@ def _look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str
         with source.open() as stream:
             probed.header = header = csv.read_header(stream, shape, encoding)
         probed.encoding = encoding.name
+        # What is packed can only be read from its start.
+        is_plain = source.member is None and not source.path.lower().endswith(".gz")
         with source.open() as stream:
-            probed.parts = [FilePart(first.record_type, csv.count(stream, shape, header))]
+            records, probed.spans = csv.spans(stream, shape, header, SPAN_BYTES if is_plain else None)
+        probed.parts = [FilePart(first.record_type, records)]
         if header.findings:
             probed.error_type = header.findings[0].error_type
             said = " ".join(finding.message for finding in header.findings)

@@ -24,7 +24,6 @@ with it but what was found at the top of the file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -33,13 +32,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ingest.capture.csv_buffer import Buffer
-from ingest.capture.csv_count import count
-from ingest.capture.csv_format import LINE_END, CsvFormat, line_ends
+from ingest.capture.csv_count import Span, count, spans
+from ingest.capture.csv_format import LINE_END, CsvFormat, header_marker, line_ends
 from ingest.capture.csv_header import Finding, Header, read_header
 from ingest.capture.csv_lines import Flags, Found, Numbers, find
 from ingest.capture.encoding import Encoding, is_single_byte
 from ingest.capture.records import ParseError, Record
-from ingest.capture.streams import ByteStream, skip
+from ingest.capture.streams import ByteStream, Limited, skip
 
 __all__ = [
     "Block",
@@ -47,10 +46,12 @@ __all__ = [
     "Encoding",
     "Finding",
     "Header",
+    "Span",
     "count",
     "cut",
     "pieces",
     "read_header",
+    "spans",
 ]
 
 BLOCK_BYTES = 1 << 18
@@ -117,9 +118,15 @@ def _in_order(found: Iterable[tuple[Block | None, list[Record]]]) -> Iterator[Re
 
 
 def pieces(
-    stream: ByteStream, fmt: CsvFormat, header: Header
+    stream: ByteStream, fmt: CsvFormat, header: Header, span: Span | None = None
 ) -> Iterator[tuple[Block | None, list[Record]]]:
     """Cut a file as ``cut`` does, but leave records together that were cut together.
+
+    Args:
+        stream: The file from its first byte; with a span, from the span's first byte.
+        fmt: How the feed writes its CSV.
+        header: What ``read_header`` found in the same file.
+        span: The part of the file to cut.
 
     Yields:
         Sound records, and records that stand among or after them, in no order; see ``cut``.
@@ -127,10 +134,14 @@ def pieces(
     Raises:
         FileReadError: The stream breaks off.
     """
-    if not skip(stream, header.byte_length):
+    offset, line = header.byte_length, header.lines + 1
+    if span is not None:
+        offset, line = span.offset, span.line
+        stream = Limited(stream, span.length)
+    elif not skip(stream, offset):
         return
     buffer = Buffer(stream, fmt, header.encoding)
-    found = _Cutter(buffer, fmt, header).pieces()
+    found = _Cutter(buffer, fmt, header, offset, line).pieces()
     if not buffer.transcodes:
         yield from found
         return
@@ -142,20 +153,20 @@ def pieces(
 class _Cutter:
     """Turns a buffer into records, from the first line after the header."""
 
-    def __init__(self, buffer: Buffer, fmt: CsvFormat, header: Header) -> None:
+    def __init__(self, buffer: Buffer, fmt: CsvFormat, header: Header, offset: int, line: int) -> None:
         self._buffer = buffer
         self._fmt = fmt
         self._header = header
         self._codec = buffer.codec
-        self._line = header.lines + 1
-        self._origin = header.byte_length
+        self._line = line
+        self._origin = offset
         self._fields = len(header.names)
         self._owner = "header" if fmt.header else "contract"
         self._extra = header.extra_positions
         self._repeats = (header.text, "\ufeff" + header.text) if header.text else ()
         # A header names these columns, in whatever order and spelling.
         self._names = [fmt.canonical(name) for name in header.names]
-        self._marker_text = _marker(self._names)
+        self._marker_text = header_marker(self._names)
         self._marker = self._marker_text.encode(self._codec)
         self._other_header: int | None = None
         self._is_utf8 = self._codec == "utf-8"
@@ -440,10 +451,3 @@ def _placed_in_utf16(records: Iterable[Record], header: Header, buffer: Buffer) 
             payload=payload, payload_bytes=kept, byte_offset=held_at, byte_length=length
         )
         held_at += length
-
-
-def _marker(names: list[str]) -> str:
-    """What a record must hold, in lower case, to be worth a look as a header."""
-    # Bytes can be lowered in ASCII only.
-    runs = [run for name in names for run in re.findall(r"[\x21-\x7e]+", name)]
-    return max(runs or names, key=len, default="")

@@ -174,3 +174,14 @@ class CsvFormat:
 def line_ends(raw: bytes) -> int:
     """How many line ends there are; CRLF is one."""
     return raw.count(b"\n") + raw.count(b"\r") - raw.count(b"\r\n")
+
+
+def header_marker(names: list[str]) -> str:
+    """What a record must hold, in lower case, to be worth a look as a header.
+
+    Args:
+        names: The columns that a header names, canonical.
+    """
+    # Bytes can be lowered in ASCII only.
+    runs = [run for name in names for run in re.findall(r"[\x21-\x7e]+", name)]
+    return max(runs or names, key=len, default="")

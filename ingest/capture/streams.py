@@ -48,3 +48,17 @@ def skip(stream: ByteStream, size: int) -> bool:
             return False
         size -= skipped
     return True
+
+
+class Limited:
+    """So many bytes of a stream."""
+
+    def __init__(self, stream: ByteStream, size: int) -> None:
+        self._stream = stream
+        self._left = size
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to ``size`` bytes."""
+        data = self._stream.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(data)
+        return data

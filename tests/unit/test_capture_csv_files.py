@@ -2,13 +2,14 @@
 
 import gzip
 import io
+import zlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.capture import csv
+from ingest.capture import csv, csv_count
 from ingest.capture.csv import CsvFormat, Finding, Header
 from ingest.capture.encoding import Encoding, detect_csv
 from ingest.capture.records import Record
@@ -363,3 +364,54 @@ def test_blocks_hold_the_records_that_are_cut_one_by_one(body, escape, top):
         patch.setattr(csv, "find", lambda *_, **__: None)
         _, one_by_one = read(data, fmt)
     assert in_blocks == one_by_one
+
+
+# --- Parts of a file ---
+
+
+def parted(data: bytes, fmt: CsvFormat, size: int) -> tuple[list[csv.Span], list[Record]]:
+    encoding = detect_csv(io.BytesIO(data), fmt.encoding, fmt.signs)
+    header = csv.read_header(io.BytesIO(data), fmt, encoding)
+    number, spans = csv.spans(io.BytesIO(data), fmt, header, size)
+    assert number == csv.count(io.BytesIO(data), fmt, header)
+    records: list[Record] = []
+    for span in spans:
+        assert zlib.crc32(data[span.offset : span.offset + span.length]) == span.crc32
+        stream = io.BytesIO(data)
+        stream.seek(span.offset)
+        for block, some in csv.pieces(stream, fmt, header, span):
+            records += [*(block.records() if block else ()), *some]
+    return spans, sorted(records, key=lambda record: record.position)
+
+
+def test_a_file_is_parted_between_records(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(csv_count, "CHUNK_BYTES", 8)
+    data = b'title\na,b,c\n1,2,3\n4,"5\n5",6\n7,8,9\n\n0,"1,2\n3,4,5\n'
+    spans, records = parted(data, CsvFormat(("a", "b", "c"), max_record_lines=2), 6)
+    # The quoted line break keeps the first two records together.
+    assert (spans[0].offset, spans[0].length, spans[0].line) == (12, 16, 3)
+    assert (spans[1].offset, spans[1].line) == (28, 6)
+    assert sum(span.length for span in spans) == len(data) - 12
+    assert records == read(data, CsvFormat(("a", "b", "c"), max_record_lines=2))[1]
+
+
+def test_what_depends_on_an_earlier_part_is_not_parted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(csv_count, "CHUNK_BYTES", 8)
+    assert parted(
+        b"order_id,customer_id,qty\n" + b"1,2,3\n" * 9 + b"qty,customer_id,order_id\n", ORDER, 6
+    ) == (
+        [],
+        [],
+    )
+    assert parted("\ufeffa,b,c\n1,2,3\n".encode("utf-16-le"), ABC, 6) == ([], [])
+
+
+@settings(deadline=None, max_examples=200)
+@given(body=st.lists(PIECE, max_size=40).map(b"".join), mark=st.sampled_from([b"", b"\xef\xbb\xbf"]))
+def test_parts_hold_the_records_of_the_whole(body, mark):
+    fmt = CsvFormat(("alpha", "beta"), encoding="utf-8", max_record_lines=3)
+    data = mark + b"alpha,beta\n" + body
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_count, "CHUNK_BYTES", 5)
+        _, records = parted(data, fmt, 1)
+    assert records == read(data, fmt)[1]
