@@ -183,7 +183,9 @@ def _tasks(files: Sequence[ProbedFile], numbers: Mapping[Source, int]) -> list[l
     units = []
     for file in files:
         # One span is the whole file, and that is known by a better sum.
-        spans: Sequence[csv.Span | None] = file.spans if len(file.spans) > 1 else [None]
+        spans: list[csv.Span | None] = [None]
+        if len(file.spans) > 1:
+            spans = [*file.spans]
         for span in spans:
             task = _CutTask(numbers[file.source], file.source, file.file_sha256, file.header, span)
             units.append((span.length if span else file.size_bytes, task))

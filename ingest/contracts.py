@@ -287,26 +287,46 @@ def _faults(contract: Contract) -> Iterable[str]:
     for rule in contract.rules:
         place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}: "
         if not re.fullmatch(r"[A-Z][A-Z0-9_]*", rule.code):
-            yield place + "a code is UPPER_SNAKE and states the fault."
+            yield place + (
+                "a code is UPPER_SNAKE and states the fault, because people and golden rows refer to it. "
+                "Write it as in QTY_BELOW_ONE."
+            )
         if rule.code in seen:
-            yield place + "the code is there twice. Give one of the two another name."
+            yield place + (
+                "the code is there twice, so that a refused row would not say which of the two struck. "
+                "Give one of them another name."
+            )
         seen.add(rule.code)
         if rule.severity not in SEVERITIES:
-            yield (place + f"severity is '{rule.severity}'. It must be one of {', '.join(SEVERITIES)}.")
+            yield place + (
+                f"severity is '{rule.severity}'. It must be one of {', '.join(SEVERITIES)}, because it "
+                f"decides what becomes of the record."
+            )
         if rule.on_null not in ("refuse", "pass"):
             yield (
                 place + "on_null is missing. Say what a predicate that is null means: refuse or pass; "
                 "there is no default, because a forgotten null is how bad rows get through."
             )
         if rule.stage not in STAGES:
-            yield place + f"stage is '{rule.stage}'. It must be one of {', '.join(STAGES)}."
+            yield place + (
+                f"stage is '{rule.stage}'. It must be one of {', '.join(STAGES)}, because dead letters "
+                f"are counted by it."
+            )
         if not rule.why or not rule.fix:
-            yield place + "it lacks why or fix. Whoever finds a refused row needs both."
+            yield place + (
+                "it lacks why or fix. Whoever finds a refused row needs both. Write a sentence each."
+            )
         if (rule.when is None) == (not rule.misfit):
-            yield (place + "it needs either when (a predicate) or misfit (fields that did not convert).")
+            yield place + (
+                "it needs either when (a predicate) or misfit (fields that did not convert): with "
+                "neither it never strikes, with both it is not said which counts. Keep one."
+            )
         for name in rule.misfit:
             if name not in names:
-                yield place + f"misfit names '{name}', which is no field of the contract."
+                yield place + (
+                    f"misfit names '{name}', which is no field of the contract, so that no text of it "
+                    f"could be found wanting. Fields are {', '.join(sorted(names))}."
+                )
         covered.update(rule.misfit)
         if rule.when and (found := _VOLATILE.search(rule.when)):
             yield (
