@@ -288,7 +288,7 @@ def _faults(contract: Contract) -> Iterable[str]:
         place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}: "
         if not re.fullmatch(r"[A-Z][A-Z0-9_]*", rule.code):
             yield place + (
-                "a code is UPPER_SNAKE and states the fault, because people and golden rows refer to it. "
+                "a code is UPPER_SNAKE and states the fault, because people and tests refer to it. "
                 "Write it as in QTY_BELOW_ONE."
             )
         if rule.code in seen:
