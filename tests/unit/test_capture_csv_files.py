@@ -132,6 +132,12 @@ def test_a_column_in_the_place_of_the_only_missing_one_may_be_it():
     assert "may be" not in finding.message, "it stands in another place"
 
 
+def test_a_missing_column_is_suggested_once():
+    (finding,) = read(b"order_id,customer,customers,qty\n1,2,3,4\n", ORDER)[0].findings
+    assert "'customer' may be customer_id" in finding.message
+    assert "'customers' may be" not in finding.message
+
+
 def test_a_missing_and_a_new_column_are_told():
     (finding,) = read(b"order_id,customer_id\n1,2\n", ORDER)[0].findings
     assert finding.message.endswith("values are matched by name. Ask for the missing columns.")
@@ -287,8 +293,9 @@ def test_damaged_utf8_is_not_taken_for_another_encoding(body, why):
 def test_a_character_that_a_block_ends_in_is_no_sign_of_another_encoding():
     start = b"a,b,c\n"
     filler = b"x" * (4096 - len(start) - 1)
-    encoding = detect_csv(io.BytesIO(start + filler + "ññ".encode()), None, ",")
-    assert encoding == Encoding("utf-8", 0)
+    # But for the halves of one character, all that is above 0x7F is no UTF-8.
+    odd = b"a,b,c\xf1\xf1\n" + b"x" * (4096 - 8 - 1) + "ñ".encode()
+    assert detect_csv(io.BytesIO(odd), None, ",") == Encoding("utf-8", 0)
     western = start + filler + b"\xf1\xf1\xf1"
     assert detect_csv(io.BytesIO(western), None, ",").name == "cp1252"
 

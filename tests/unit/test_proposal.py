@@ -197,6 +197,7 @@ def test_what_cannot_become_a_contract_is_refused(
         (["01/02/2024", "03/04/2024"], "string", "day and month may stand the other way round"),
         (["01/02/2024", "31/04/2024", "30/04/2024"] * 10, "string", "date"),
         (["2024-05-01", "2024-05-02"], "date", "date: values refused: 0"),
+        (["1/2/2024", "13/4/2024"], "string", "instant"),
         (["25/12/2024", "24/12/2024"], "date (format dd/MM/yyyy)", "refused: 0"),
         (["2024-05-01T10:00:00Z"], "instant", "instant: values refused: 0"),
         (["2024-05-01 10:00"], "timestamp (format yyyy-MM-dd HH:mm)", "refused: 0"),
