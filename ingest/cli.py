@@ -202,6 +202,42 @@ def contract_check() -> None:
 cli.add_command(quarantine)
 
 
+@contract.command(name="new")
+@click.argument("name")
+@click.argument("sample", type=click.Path(path_type=Path))
+@click.option("--owner", default="nobody yet", show_default=True, help="Team that works off refusals.")
+def contract_new(name: str, sample: Path, owner: str) -> None:
+    """Propose a contract and its models from a sample file, to start from.
+
+    Nothing is overwritten. No Spark is needed.
+
+    Example: lakehouse contract new parcels parcels_2024-05.csv --owner depot
+    """
+    from ingest.contracts import load_contracts
+    from ingest.proposal import propose
+    from ingest.proposal_files import write
+    from ingest.transform import PROJECT_DIR, models_dir
+
+    proposal = propose(name, sample, load_contracts(models_dir()), owner)
+    written = write(proposal, PROJECT_DIR)
+    load_contracts(models_dir())
+    click.echo(f"{proposal.records:,} records, {proposal.corrupt:,} of them corrupt.")
+    for finding in proposal.findings:
+        click.echo(finding)
+    click.echo(f"Key: {', '.join(proposal.key)} ({proposal.key_evidence}).")
+    click.echo(f"Order: {proposal.order_by}.")
+    for column in proposal.columns:
+        total = column.values + column.nulls
+        said = f", perhaps personal ({column.pii})" if column.pii else ""
+        click.echo(f"  {column.name}: {column.type.label}, {column.nulls / total:.1%} empty{said}")
+        for evidence in column.against:
+            click.echo(f"    {evidence}")
+    for rule in proposal.rules:
+        click.echo(f"  {rule.code} ({rule.severity}) {rule.evidence}")
+    click.echo("Written: " + ", ".join(str(path) for path in written))
+    click.echo(f"Edit {written[0]}, then: lakehouse contract check, and make run.")
+
+
 def main() -> int:
     """Entry point: a user's error is one line and exit code 2."""
     try:

@@ -17,7 +17,9 @@ from typing import Any
 
 import yaml
 
+from ingest.capture.csv_format import CsvFormat
 from ingest.errors import ContractError, InputError
+from ingest.schema import parse_ddl
 
 SEVERITIES = ("warn", "quarantine", "drop", "fail")
 STAGES = (
@@ -43,6 +45,10 @@ _VOLATILE = re.compile(
 _TYPE = re.compile(
     r"(string|text|int|bigint|decimal\(\d+, ?\d+\)|boolean|date|instant|timestamp|native)\Z"
 )
+
+
+# A no-break blank, a narrow one and a thin one among them, as locales write them.
+_MARKS = (".", ",", "'", "_", " ", "\u00a0", "\u202f", "\u2009", "\u2019")
 
 
 class _LineLoader(yaml.SafeLoader):
@@ -80,7 +86,10 @@ class Field:
     name: str
     expression: str
     type: str
-    format: str | None = None
+    line: int
+    formats: tuple[str, ...] = ()
+    decimal_sign: str = "."
+    thousands_mark: str = ""
 
     @property
     def spark_type(self) -> str:
@@ -241,15 +250,25 @@ def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contrac
         schema_ddl=ddl,
         feed=feed,
         datasets=tuple(Dataset(**d) for d in feed["datasets"]),
-        fields=tuple(
-            Field(f["name"], str(f["from"]).strip(), str(f["type"]), f.get("format"))
-            for f in terms["fields"]
-        ),
+        fields=tuple(_field(f) for f in terms["fields"]),
         rules=tuple(_rule(r) for r in terms["rules"]),
         path=path,
         line=int(terms["__line__"]),
         row_tag=terms.get("row_tag"),
         terms=terms,
+    )
+
+
+def _field(terms: Mapping[str, Any]) -> Field:
+    formats = terms.get("format") or ()
+    return Field(
+        name=str(terms["name"]),
+        expression=str(terms["from"]).strip(),
+        type=str(terms["type"]),
+        line=int(terms["__line__"]),
+        formats=(formats,) if isinstance(formats, str) else tuple(map(str, formats)),
+        decimal_sign=str(terms.get("decimal_sign", ".")),
+        thousands_mark=str(terms.get("thousands_mark") or ""),
     )
 
 
@@ -306,7 +325,7 @@ def _child(model: Mapping[str, Any], terms: Mapping[str, Any], path: Path) -> Ch
     for column in model["columns"]:
         meta = column.get("config", {}).get("meta", {})
         if "from" in meta:
-            fields.append(Field(column["name"], str(meta["from"]).strip(), str(meta["type"])))
+            fields.append(_field({**meta, "name": column["name"], "__line__": column["__line__"]}))
     return ChildContract(
         record_type=str(model["name"]),
         of=str(terms["of"]),
@@ -329,44 +348,56 @@ def _document(path: Path) -> dict[str, Any]:
 def _faults(contract: Contract | ChildContract) -> Iterable[str]:
     """What is wrong with a contract, as far as its text tells."""
     names = {f.name for f in contract.fields}
+    if isinstance(contract, Contract):
+        yield from _reading_faults(contract)
+        yield from _key_faults(contract, names)
     for item in contract.fields:
-        inner = item.type[6:-1] if item.type.startswith("array<") else item.type
-        if not _TYPE.match(inner):
-            yield (
-                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: type "
-                f"'{item.type}' is unknown. Use string, text, int, bigint, decimal(p,s), boolean, date, "
-                f"instant, timestamp with a format, native, or array<...> of these."
-            )
-        if item.type == "timestamp" and not item.format:
-            yield (
-                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: a "
-                f"timestamp needs its format, for example yyyy-MM-dd HH:mm:ss."
-            )
+        yield from _field_faults(contract, item)
     seen: set[str] = set()
     covered: set[str] = set()
     for rule in contract.rules:
         place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}: "
         if not re.fullmatch(r"[A-Z][A-Z0-9_]*", rule.code):
-            yield place + "a code is UPPER_SNAKE and states the fault."
+            yield place + (
+                "a code is UPPER_SNAKE and states the fault, because people and tests refer to it. "
+                "Write it as in QTY_BELOW_ONE."
+            )
         if rule.code in seen:
-            yield place + "the code is there twice. Give one of the two another name."
+            yield place + (
+                "the code is there twice, so that a refused row would not say which of the two struck. "
+                "Give one of them another name."
+            )
         seen.add(rule.code)
         if rule.severity not in SEVERITIES:
-            yield (place + f"severity is '{rule.severity}'. It must be one of {', '.join(SEVERITIES)}.")
+            yield place + (
+                f"severity is '{rule.severity}'. It must be one of {', '.join(SEVERITIES)}, because it "
+                f"decides what becomes of the record."
+            )
         if rule.on_null not in ("refuse", "pass"):
             yield (
                 place + "on_null is missing. Say what a predicate that is null means: refuse or pass; "
                 "there is no default, because a forgotten null is how bad rows get through."
             )
         if rule.stage not in STAGES:
-            yield place + f"stage is '{rule.stage}'. It must be one of {', '.join(STAGES)}."
+            yield place + (
+                f"stage is '{rule.stage}'. It must be one of {', '.join(STAGES)}, because dead letters "
+                f"are counted by it."
+            )
         if not rule.why or not rule.fix:
-            yield place + "it lacks why or fix. Whoever finds a refused row needs both."
+            yield place + (
+                "it lacks why or fix. Whoever finds a refused row needs both. Write a sentence each."
+            )
         if (rule.when is None) == (not rule.misfit):
-            yield (place + "it needs either when (a predicate) or misfit (fields that did not convert).")
+            yield place + (
+                "it needs either when (a predicate) or misfit (fields that did not convert): with "
+                "neither it never strikes, with both it is not said which counts. Keep one."
+            )
         for name in rule.misfit:
             if name not in names:
-                yield place + f"misfit names '{name}', which is no field of the contract."
+                yield place + (
+                    f"misfit names '{name}', which is no field of the contract, so that no text of it "
+                    f"could be found wanting. Fields are {', '.join(sorted(names))}."
+                )
         covered.update(rule.misfit)
         if rule.when and (found := _VOLATILE.search(rule.when)):
             yield (
@@ -376,10 +407,62 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
     for item in contract.fields:
         if item.can_misfit and item.name not in covered:
             yield (
-                f"{contract.path}:{contract.line}: {contract.record_type}, field {item.name}: no rule "
+                f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: no rule "
                 f"lists it under misfit, so a text that is no {item.type} would become null in silence. "
                 f"Add it to one."
             )
+
+
+def _key_faults(contract: Contract, names: set[str]) -> Iterable[str]:
+    """What keeps versions of one thing from being told."""
+    for name in [*contract.terms.get("key", ()), contract.terms.get("order_by")]:
+        if name is not None and name not in names | {"_dataset", "_ingested_at"}:
+            yield (
+                f"{contract.path}:{contract.line}: {contract.record_type}: key or order_by names "
+                f"'{name}', which is no field of the contract, so that versions of one thing could "
+                f"not be told. Name a field, or add it to fields."
+            )
+
+
+def _reading_faults(contract: Contract) -> Iterable[str]:
+    """What keeps files from being read as the contract says."""
+    place = f"{contract.path}:{contract.line}: {contract.record_type}: "
+    try:
+        schema = parse_ddl(contract.schema_ddl)
+        if contract.format == "csv":
+            CsvFormat.of_feed(tuple(schema.children), contract.feed)
+    except ContractError as error:
+        yield place + str(error)
+    except (TypeError, ValueError, AttributeError) as error:
+        yield place + f"a key of the feed has a value of the wrong kind: {error}. See docs/contracts.md."
+
+
+def _field_faults(contract: Contract | ChildContract, item: Field) -> Iterable[str]:
+    """What is wrong with how a field is typed."""
+    place = f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: "
+    inner = item.type[6:-1] if item.type.startswith("array<") else item.type
+    if not _TYPE.match(inner):
+        yield place + (
+            f"type '{item.type}' is unknown. Use string, text, int, bigint, decimal(p,s), boolean, "
+            f"date, instant, timestamp with a format, native, or array<...> of these."
+        )
+    if inner == "timestamp" and not item.formats:
+        yield place + "a timestamp needs its format, for example yyyy-MM-dd HH:mm:ss."
+    if item.formats and inner not in ("timestamp", "date"):
+        yield place + f"a format is for timestamp and date, not for {item.type}. Leave it out."
+    is_number = inner in ("int", "bigint") or inner.startswith("decimal")
+    if (item.thousands_mark or item.decimal_sign != ".") and not is_number:
+        yield place + f"marks are for numbers, not for {item.type}. Leave them out."
+    if item.decimal_sign not in (".", ",") or item.thousands_mark not in ("", *_MARKS):
+        yield place + (
+            f"decimal_sign is '{item.decimal_sign}' and thousands_mark '{item.thousands_mark}'. The "
+            f"first is '.' or ',', the second one of . , ' _ or a blank: others stand in no number."
+        )
+    if item.decimal_sign == item.thousands_mark:
+        yield place + (
+            f"'{item.decimal_sign}' is decimal sign and thousands mark at once, so that 1"
+            f"{item.decimal_sign}234 has two meanings. Say which of the two it is."
+        )
 
 
 def feed_of(contracts: Mapping[str, Contract], name: str) -> list[Contract]:

@@ -226,6 +226,14 @@ def _warn(rows: Sequence[Mapping[str, object]]) -> None:
             len(failed),
             failed[0]["error_message"],
         )
+    found = [r for r in rows if r["status"] == "ingested" and r["error_type"]]
+    if found:
+        log.warning(
+            "schema_validation: %d file(s) differ from what was agreed and were read all the same, for "
+            "example %s They lie in marts.dead_letters, stage schema_validation.",
+            len(found),
+            found[0]["error_message"],
+        )
     corrupt: dict[tuple[object, object], int] = {}
     for row in rows:
         if row["corrupt_records"]:

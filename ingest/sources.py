@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from ingest.capture import csv, xml
+from ingest.capture.encoding import detect_csv
 from ingest.contracts import Contract, feed_of
 from ingest.errors import FileReadError, InputError
 from ingest.schema import parse_ddl
@@ -24,6 +25,8 @@ from ingest.schema import parse_ddl
 # for a bomb: pages compress to about a tenth.
 MAX_COMPRESSION = 200
 COMPRESSION_FLOOR_BYTES = 100_000_000
+# A CSV file is cut by several workers in parts of at least this many bytes.
+SPAN_BYTES = 32_000_000
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ class FilePart:
 class ProbedFile:
     """A file as it was seen before Spark.
 
-    ``status`` is ``new``, ``known``, ``failed`` or ``ignored``.
+    ``status`` is ``new``, ``known``, ``failed`` or ``ignored``. A new file has an ``error_type`` where
+    there is something about it that people should know and that costs no record.
     """
 
     source: Source
@@ -134,6 +138,8 @@ class ProbedFile:
     record_type: str | None = None
     parts: list[FilePart] = field(default_factory=list)
     header: csv.Header | None = None
+    encoding: str = ""
+    spans: list[csv.Span] = field(default_factory=list)
     error_type: str | None = None
     error_message: str | None = None
 
@@ -227,15 +233,7 @@ def xml_format(contract: Contract) -> xml.XmlFormat:
 
 def csv_format(contract: Contract) -> csv.CsvFormat:
     """How the cutter reads a record type of a CSV feed."""
-    feed = contract.feed
-    return csv.CsvFormat(
-        columns=tuple(parse_ddl(contract.schema_ddl).children),
-        delimiter=feed.get("delimiter", ","),
-        quote=feed.get("quote", '"'),
-        escape=feed.get("escape", feed.get("quote", '"')),
-        header=bool(feed.get("header", True)),
-        encoding=feed.get("encoding"),
-    )
+    return csv.CsvFormat.of_feed(tuple(parse_ddl(contract.schema_ddl).children), contract.feed)
 
 
 def probe(
@@ -310,12 +308,23 @@ def _look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str
         probed.dataset = first.dataset_of_name(source.file_name) or dataset or first.datasets[0].name
         shape = csv_format(first)
         with source.open() as stream:
-            probed.header = csv.read_header(stream, shape)
+            encoding = detect_csv(stream, shape.encoding, shape.signs)
         with source.open() as stream:
-            probed.parts = [FilePart(first.record_type, csv.count(stream, shape))]
+            probed.header = header = csv.read_header(stream, shape, encoding)
+        probed.encoding = encoding.name
+        # What is packed can only be read from its start.
+        is_plain = source.member is None and not source.path.lower().endswith(".gz")
+        with source.open() as stream:
+            records, probed.spans = csv.spans(stream, shape, header, SPAN_BYTES if is_plain else None)
+        probed.parts = [FilePart(first.record_type, records)]
+        if header.findings:
+            probed.error_type = header.findings[0].error_type
+            said = " ".join(finding.message for finding in header.findings)
+            probed.error_message = _placed(source, said)
         return
     data = source.read()
     xml.check_page(data)
+    probed.encoding = xml.encoding_of(data)
     probed.dataset = (
         first.dataset_of_name(source.file_name) or first.dataset_of_feed(xml.feed_id(data)) or dataset
     )

@@ -37,7 +37,7 @@ def _faults(spark: SparkSession, contract: Contract) -> Iterator[str]:
     bronze = spark.createDataFrame([], table_ddl(contract))
     columns = [LINEAGE_DDL, "_corrupt_record STRING", "_unparsed ARRAY<STRING>"]
     for field in contract.fields:
-        place = f"{contract.path}:{contract.line}: {contract.record_type}, field {field.name}"
+        place = f"{contract.path}:{field.line}: {contract.record_type}, field {field.name}"
         found, fault = _asked(bronze, field.expression)
         if fault:
             yield f"{place}: from {fault}"
@@ -82,17 +82,18 @@ def _child_faults(
             continue
         fields = ["ordinal: int"]
         for field in child.fields:
+            column = f"{child.path}:{field.line}: {child.record_type}, column {field.name}"
             element, fault = _asked(
                 bronze, f"transform({child.expression}, child -> (\n{field.expression}\n))"
             )
             if fault:
-                yield f"{place}, column {field.name}: from {fault}"
+                yield f"{column}: from {fault}"
             if element is None:
                 continue
             element = element[len("array<") : -1]
             if field.type != "native" and element.upper() != _text_type(field):
                 yield (
-                    f"{place}, column {field.name}: from gives {element}, but a {field.type} is made "
+                    f"{column}: from gives {element}, but a {field.type} is made "
                     f"from {_text_type(field)}."
                 )
             fields.append(f"`{field.name}`: {element if field.type == 'native' else field.spark_type}")

@@ -162,19 +162,21 @@ refused_records as (
 failed_files as (
   select
     *,
+    -- What is found in a file that was read all the same, such as a column that is not there.
+    if(status = 'failed', 'file_read', 'schema_validation') as stage,
     row_number() over (partition by file_sha256, source_file, record_type order by batch_id) as attempt
   from {{ ref('stg_files') }}
-  where status = 'failed'
+  where status = 'failed' or (status = 'ingested' and error_type is not null)
 ),
 
 refused_files as (
   select
-    sha2(concat_ws('|', file_sha256, source_file, record_type, 'file_read', attempt), 256) as dead_letter_id,
+    sha2(concat_ws('|', file_sha256, source_file, record_type, stage, attempt), 256) as dead_letter_id,
     cast(null as string) as record_id,
     record_type,
     source_file,
     coalesce(dataset, 'unknown') as dataset,
-    'file_read' as stage,
+    stage,
     error_type,
     error_message,
     cast(null as int) as position,

@@ -26,7 +26,10 @@ typed as (
     {% if field.type not in ('string', 'native') %}
     {{ field.from }} as raw_{{ field.name }},
     {% endif %}
-    {{ typed('(' ~ field.from ~ ')', field.type, field.format) }} as {{ field.name }},
+    {{ typed(
+      '(' ~ field.from ~ ')', field.type, field.format, field.decimal_sign or '.',
+      field.thousands_mark or ''
+    ) }} as {{ field.name }},
     {% endfor %}
     _corrupt_record
   from bronze

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import duckdb
 
 from ingest.capture import csv
+from ingest.capture.encoding import detect_csv
 from ingest.contracts import Contract
 from ingest.errors import FileReadError, InputError
 from ingest.office import csv_edit, xml_edit
@@ -189,7 +190,9 @@ class Payloads:
         if data is None:
             return None
         try:
-            return csv_edit.columns_of_header(csv.read_header(io.BytesIO(data), self._csv))
+            encoding = detect_csv(io.BytesIO(data), self._csv.encoding, self._csv.signs)
+            header = csv.read_header(io.BytesIO(data), self._csv, encoding)
+            return csv_edit.columns_of_header(header)
         except FileReadError:
             # The contract has changed since, and does not know this header any more.
             return None

@@ -18,8 +18,10 @@ MODELS = PROJECT_ROOT / "dbt_project" / "models"
 MACROS = sorted((PROJECT_ROOT / "macros").rglob("*.sql"))
 LINKS = {"macros": "../macros", "seeds": "../seeds", "tests": "../tests/dbt"}
 MAX_BYTES = 1_000_000
+MACRO = re.compile(r"\{%-?\s*(?:macro|materialization)\s+(\w+)\b")
 # Macro files that hold a family of macros and are named after the family. A file more needs a reason.
 FAMILIES = {
+    "children": "what a record holds many of, from contract to table",
     "lake": "where the lake lies and how the catalog is made to say so",
     "laws": "one small predicate per law",
     "offline": "what dbt asks Spark, answered without it for the linter",
@@ -120,10 +122,10 @@ def test_every_key_of_the_contracts_is_explained() -> None:
 @pytest.mark.parametrize("path", MACROS, ids=name_of)
 def test_every_macro_says_what_it_does(path: Path) -> None:
     text = path.read_text("utf-8")
-    parts = re.split(r"\{%-?\s*macro\s+(\w+)\s*\(", text)
+    parts = re.split(MACRO, text)
     problems = []
     for name, body in zip(parts[1::2], parts[2::2], strict=True):
-        opening = re.search(r"\)\s*-?%\}\s*(\{#-?\s*(.*?)\s*-?#\})?", body, re.DOTALL)
+        opening = re.search(r"\s*-?%\}\s*(\{#-?\s*(.*?)\s*-?#\})?", body, re.DOTALL)
         words = (opening.group(2) or "").split() if opening else []
         if len(words) < 3:
             problems.append(
@@ -136,7 +138,7 @@ def test_every_macro_says_what_it_does(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MACROS, ids=name_of)
 def test_a_macro_file_is_named_after_its_first_macro(path: Path) -> None:
-    names = re.findall(r"\{%-?\s*macro\s+(\w+)\s*\(", path.read_text("utf-8"))
+    names = re.findall(MACRO, path.read_text("utf-8"))
     if path.stem not in FAMILIES:
         assert names[:1] == [path.stem], (
             f"{name_of(path)} begins with macro {names[0] if names else '(none)'}. Rename the file "

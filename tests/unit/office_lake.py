@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from ingest.capture import csv, xml
+from ingest.capture.encoding import detect_csv
 from ingest.capture.records import Record
 from ingest.contracts import Contract, load_contracts
 from ingest.lake import Lake
@@ -88,7 +89,8 @@ def record_ids(lake: Lake, record_type: str = "orders") -> dict[int, str]:
 def _write_orders(lake: Lake, source: Path, attempts: Mapping[str, int] | None) -> None:
     contract, data = CONTRACTS["orders"], source.read_bytes()
     shape = csv_format(contract)
-    header = csv.read_header(io.BytesIO(data), shape)
+    encoding = detect_csv(io.BytesIO(data), shape.encoding, shape.signs)
+    header = csv.read_header(io.BytesIO(data), shape, encoding)
     rows = []
     for record in csv.cut(io.BytesIO(data), shape, header):
         values = [shape.unquoted(raw.decode()) or None for raw in shape.fields(record.payload.encode())]

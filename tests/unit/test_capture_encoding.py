@@ -82,6 +82,7 @@ def test_encoding_is_what_the_file_announces(data: bytes, name: str, bom_length:
         (page("undefined", "ascii"), "UNKNOWN_ENCODING", "'undefined'"),
         (page("shift_jis", "ascii"), "UNSUPPORTED_ENCODING", "'shift_jis'"),
         (page("utf-7", "ascii"), "UNSUPPORTED_ENCODING", "'utf-7'"),
+        (page("iso-2022-jp", "ascii"), "UNSUPPORTED_ENCODING", "'iso-2022-jp'"),
         (page("cp037", "ascii"), "UNSUPPORTED_ENCODING", "'cp037'"),
         (page("unicode_escape", "ascii"), "UNSUPPORTED_ENCODING", "'unicode_escape'"),
         (page("UTF-16", "utf-8"), "WRONG_ENCODING", "'UTF-16'"),

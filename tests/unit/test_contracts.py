@@ -1,5 +1,6 @@
 """Contracts: sound ones load, and each kind of fault is told with file, line and name."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -209,6 +210,22 @@ FIELD_FAULTS = {
         changed("type: int", "type: array<float>"),
         "field weight: type 'array<float>' is unknown",
     ),
+    "a format for a number": (
+        changed("type: int", "type: int, format: yyyy"),
+        "field weight: a format is for timestamp and date, not for int",
+    ),
+    "marks for a text": (
+        changed("from: id, type: text", "from: id, type: text, thousands_mark: ' '"),
+        "field id: marks are for numbers, not for text",
+    ),
+    "a mark that is none": (
+        changed("type: int", "type: int, thousands_mark: x"),
+        "field weight: decimal_sign is '.' and thousands_mark 'x'",
+    ),
+    "one sign for both": (
+        changed("type: int", "type: 'decimal(9,2)', thousands_mark: '.'"),
+        "field weight: '.' is decimal sign and thousands mark at once",
+    ),
     "timestamp without a format": (
         changed(", format: yyyy-MM-dd", ""),
         "field sent_at: a timestamp needs its format",
@@ -226,9 +243,70 @@ def test_a_faulty_field_is_told_with_file_line_and_name(
     with pytest.raises(ContractError) as caught:
         load_contracts(folder)
 
-    # The contract's first line stands for its fields.
-    place = f"{folder / 'parcels.yml'}:{line_of(text, 'version: 1.0.0')}: parcels, "
+    name = said.split(":")[0].removeprefix("field ")
+    place = f"{folder / 'parcels.yml'}:{line_of(text, '{name: ' + name)}: parcels, "
     assert place + said in str(caught.value)
+
+
+def with_feed(line: str) -> str:
+    files = 'files: ["parcels*.csv"]'
+    indent = re.search(rf"( +){re.escape(files)}", SOUND)[1]
+    return changed(files, f"{files}\n{indent}{line}")
+
+
+READING_FAULTS = {
+    "a delimiter of two characters": (
+        with_feed('delimiter: "||"'),
+        "CSV delimiter is '||'",
+    ),
+    "a bound of nothing": (
+        with_feed("max_record_lines: 0"),
+        "CSV max_record_lines is 0",
+    ),
+    "a bound that is no number": (
+        with_feed("max_record_lines: x"),
+        "a key of the feed has a value of the wrong kind",
+    ),
+    "an alias for nothing": (
+        with_feed("aliases: {nr: number}"),
+        "CSV alias 'nr' stands for 'number', which is no column of the contract",
+    ),
+    "a schema with types": (
+        changed("weight STRING", "weight INT"),
+        "schema line 1: type 'INT' of 'weight'",
+    ),
+    "a key that is no field": (
+        changed("key: [id]", "key: [number]"),
+        "key or order_by names 'number', which is no field",
+    ),
+    "an order by no field": (
+        changed("order_by: sent_at", "order_by: sent"),
+        "key or order_by names 'sent', which is no field",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", READING_FAULTS)
+def test_what_cannot_be_read_is_told_with_file_and_line(
+    write: Callable[[str], Path], fault: str
+) -> None:
+    text, said = READING_FAULTS[fault]
+    folder = write(text)
+
+    with pytest.raises(ContractError) as caught:
+        load_contracts(folder)
+
+    place = f"{folder / 'parcels.yml'}:{line_of(text, 'version: 1.0.0')}: parcels: "
+    assert place + said in str(caught.value)
+
+
+def test_formats_and_marks_of_a_field(write: Callable[[str], Path]) -> None:
+    text = changed("format: yyyy-MM-dd", "format: [yyyy-MM-dd, dd.MM.yyyy]")
+    text = text.replace("type: int", "type: 'decimal(9,2)', decimal_sign: ',', thousands_mark: '.'")
+    _, weight, sent_at = load_contracts(write(text))["parcels"].fields
+
+    assert sent_at.formats == ("yyyy-MM-dd", "dd.MM.yyyy")
+    assert (weight.decimal_sign, weight.thousands_mark) == (",", ".")
 
 
 def test_a_key_that_is_there_twice_is_refused(write: Callable[[str], Path]) -> None:
