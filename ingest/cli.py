@@ -1,10 +1,9 @@
-"""The command line: ``lakehouse``. The only module that prints."""
+"""The command line: ``lakehouse``. Commands about what feeds publish are in ``cli_feeds``."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,20 +11,14 @@ from typing import Any
 
 import click
 
+from ingest.cli_feeds import catalogue
+from ingest.cli_options import lake_option as _lake_option
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
 
 log = logging.getLogger("lakehouse")
 
-_lake_option = click.option(
-    "--lake",
-    "lake_path",
-    type=click.Path(path_type=Path),
-    default=lambda: os.environ.get("LAKE", "lake"),
-    show_default="LAKE, else lake",
-    help="Folder of the lake.",
-)
 _input_option = click.option(
     "--input", "inputs", multiple=True, help="Folder, file, glob or ZIP; may be given again."
 )
@@ -161,6 +154,9 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
         click.echo(f"dbt could not build the site: {outcome.error}", err=True)
         sys.exit(1)
     click.echo(f"The site is {lake.state / 'dbt' / 'static_index.html'}")
+
+
+cli.add_command(catalogue)
 
 
 @cli.group()

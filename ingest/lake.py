@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 
 SCHEMAS = ("bronze", "silver", "marts")
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -56,9 +56,37 @@ RUN_FAILURES = pa.schema(
         ("error_message", pa.string()),
         ("failed_at", _INSTANT),
         ("pipeline_version", pa.string()),
+        ("source_file", pa.string()),
+        ("file_sha256", pa.string()),
     ]
 )
-_OPERATIONS = {"files": FILES, "batches": BATCHES, "run_failures": RUN_FAILURES}
+CODICE_CODES = pa.schema(
+    [
+        ("list_id", pa.string()),
+        ("list_version", pa.string()),
+        ("cited_as", pa.string()),
+        ("list_uri", pa.string()),
+        ("canonical_uri", pa.string()),
+        ("canonical_version_uri", pa.string()),
+        ("code", pa.string()),
+        ("name_es", pa.string()),
+        ("name_en", pa.string()),
+        ("names", pa.map_(pa.string(), pa.string())),
+        ("row_values", pa.map_(pa.string(), pa.string())),
+        ("position", pa.int32()),
+        ("source_file", pa.string()),
+        ("file_sha256", pa.string()),
+        ("load_id", pa.string()),
+        ("loaded_at", _INSTANT),
+        ("pipeline_version", pa.string()),
+    ]
+)
+_OPERATIONS = {
+    "files": FILES,
+    "batches": BATCHES,
+    "run_failures": RUN_FAILURES,
+    "codice_codes": CODICE_CODES,
+}
 
 
 class Lake:
@@ -85,7 +113,10 @@ class Lake:
         )
 
     def create_operations(self) -> None:
-        """Create the tables of files, batches and failures where they are not there yet."""
+        """Create the tables that ingest writes without Spark, where they are not there yet.
+
+        Columns that came with a later version are added to tables of an earlier one.
+        """
         for name, schema in _OPERATIONS.items():
             path = self.table_path("bronze", name)
             if not (path / "_delta_log").is_dir():
@@ -93,6 +124,12 @@ class Lake:
                 DeltaTable.create(
                     str(path), schema, mode="ignore", configuration={"delta.appendOnly": "true"}
                 )
+                continue
+            table = DeltaTable(str(path))
+            have = {field.name for field in table.schema().fields}
+            lacking = [f for f in Schema.from_arrow(schema).fields if f.name not in have]
+            if lacking:
+                table.alter.add_columns(lacking)
 
     def append(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows to one of the operational tables, in one commit; none for no rows."""

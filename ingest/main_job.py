@@ -16,7 +16,7 @@ from rich.console import Console
 from ingest import ingestion, summary, transform
 from ingest.bronze import create_table
 from ingest.contracts import Contract, check_dataset, load_contracts
-from ingest.environment import PROJECT_ROOT, check_disk, check_java, jar_paths
+from ingest.environment import check_disk, check_java, jar_paths, pipeline_version
 from ingest.lake import Lake
 from ingest.progress import make_progress
 from ingest.session import start_on
@@ -49,13 +49,6 @@ class Phases(dict[str, float]):
             yield
         finally:
             self[name] = self.get(name, 0.0) + time.monotonic() - began
-
-
-@cache
-def pipeline_version() -> str:
-    """The version of this package, as its project file says it."""
-    text = (PROJECT_ROOT / "pyproject.toml").read_text("utf-8")
-    return text.split('version = "', 1)[1].split('"', 1)[0]
 
 
 def run_main_job(lake: Lake, options: Options) -> int:
@@ -129,6 +122,8 @@ def ingest_new(
             retry_failed=options.retry_failed,
         )
     if not findings.anything_to_write and _has_tables(lake, contracts):
+        # A lake of an earlier version may lack a table or a column that models read.
+        lake.create_operations()
         return None, None
     check_disk(lake.path, MINIMUM_DISK_BYTES + DISK_FACTOR * findings.new_bytes)
     session = session_starter(lake, findings.new_bytes)
