@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ingest.cli_feeds import catalogue
+from ingest.cli_feeds import catalogue, fetch
 from ingest.cli_options import lake_option as _lake_option
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
@@ -157,6 +157,7 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
 
 
 cli.add_command(catalogue)
+cli.add_command(fetch)
 
 
 @cli.group()

@@ -25,6 +25,10 @@ class InputError(LakehouseError):
     """What was given to read is not there, or cannot be what was asked for."""
 
 
+class FetchError(LakehouseError):
+    """A published file cannot be had, or is not what it should be."""
+
+
 class FileReadError(LakehouseError):
     """One file cannot be read as what its contract says.
 

@@ -166,6 +166,14 @@ class Lake:
             if r["batch_id"] in finished
         }
 
+    def known_contents(self) -> frozenset[str]:
+        """sha256 of the files that a contract claims and finished batches know."""
+        finished = self.finished_batches()
+        table = self.read("bronze", "files", ["file_sha256", "record_type", "batch_id"])
+        return frozenset(
+            r["file_sha256"] for r in table.to_pylist() if r["record_type"] and r["batch_id"] in finished
+        )
+
     def versions(self) -> dict[str, int]:
         """The newest Delta version of every table: has anything in the lake changed?"""
         found = {}
