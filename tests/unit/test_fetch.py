@@ -29,7 +29,7 @@ from ingest.transform import models_dir
 
 Answer = Callable[["Handler"], None]
 LIMITS = Limits(
-    delay_seconds=1, timeout_seconds=0.2, attempts=4, backoff_seconds=2, longest_wait_seconds=60,
+    delay_seconds=1, timeout_seconds=1, attempts=4, backoff_seconds=2, longest_wait_seconds=60,
     slowest_bytes_per_second=1000, max_zip_bytes=100_000, max_page_bytes=10_000, max_pages=10,
 )  # fmt: skip
 
@@ -128,7 +128,8 @@ def stall(body: bytes, after: int) -> Answer:
 
     def answer(handler: Handler) -> None:
         handler.say(200, body[:after], Content_Length=str(len(body)), ETag='"1"')
-        time.sleep(0.4)
+        # Longer than the client waits; the test ends when it goes on.
+        time.sleep(1.5)
         handler.close_connection = True
 
     return answer
@@ -137,7 +138,8 @@ def stall(body: bytes, after: int) -> Answer:
 def archive(name: str = "a.atom", text: str = "x" * 500) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file_:
-        file_.writestr(name, text)
+        # A ZipInfo of its own has a fixed date: the same call gives the same bytes.
+        file_.writestr(zipfile.ZipInfo(name), text)
     return packed.getvalue()
 
 
@@ -233,6 +235,16 @@ def test_a_server_that_goes_on_elsewhere_is_not_believed(server: Server, landing
 
     server.answers[ZIP] = [cut(archive(), 200), elsewhere, file(archive())]
     assert landing.fetch_archive(2020).path.read_bytes() == archive()
+
+
+def test_less_of_a_range_than_was_asked_for_is_not_the_whole(server: Server, landing: Landing) -> None:
+    def slice_(handler: Handler) -> None:
+        whole = archive()
+        handler.say(206, whole[200:300], Content_Range=f"bytes 200-299/{len(whole)}", ETag='"1"')
+
+    server.answers[ZIP] = [cut(archive(), 200), slice_, file(archive())]
+    assert landing.fetch_archive(2020).path.read_bytes() == archive()
+    assert server.headers("Range") == [None, "bytes=200-", "bytes=300-"]
 
 
 def test_an_archive_is_asked_for_again_and_replaced_when_it_changed(
