@@ -40,8 +40,8 @@ every_edition as (
 ranked as (
   select
     *,
-    -- A version that was published anew replaces its earlier edition as a whole: a code that is gone
-    -- from it is gone. What the project ships stands until the list itself is loaded.
+    -- A version that was published anew replaces its earlier edition as a whole: a code that is
+    -- gone from it is gone. What the project ships stands until the list itself is loaded.
     dense_rank() over (
       partition by list_id, list_version
       order by loaded_at desc nulls last, file_sha256 desc
@@ -63,13 +63,13 @@ codes as (
     cited_as,
     list_uri,
     code,
-    coalesce(name_es, name_en) as code_name,
     name_es,
     name_en,
-    version_age = 1 as is_newest_version,
     source_file,
     file_sha256,
-    loaded_at
+    loaded_at,
+    coalesce(name_es, name_en) as code_name,
+    version_age = 1 as is_newest_version
   from ranked
   where edition = 1
 )
