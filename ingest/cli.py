@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ingest.cli_feeds import catalogue, fetch
 from ingest.cli_options import format_option, lake_option
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
@@ -173,6 +174,10 @@ def bench(inputs: Path, out: Path, megabytes: int | None) -> None:
 
     file = run_bench(inputs, out, megabytes, Console(width=None if sys.stdout.isatty() else 140))
     click.echo(f"Written: {file}")
+
+
+cli.add_command(catalogue)
+cli.add_command(fetch)
 
 
 @cli.group()

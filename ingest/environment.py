@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -60,6 +61,7 @@ sys.exit(main())
 """
 
 
+@cache
 def pipeline_version() -> str:
     """The version of this package, as its project file says it."""
     text = (PROJECT_ROOT / "pyproject.toml").read_text("utf-8")

@@ -41,6 +41,10 @@ class ConflictError(LakehouseError):
     """Somebody else worked on the same record meanwhile. The message says who did what when."""
 
 
+class FetchError(LakehouseError):
+    """A published file cannot be had, or is not what it should be."""
+
+
 class FileReadError(LakehouseError):
     """One file cannot be read as what its contract says.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from arro3.core import Array, DataType, Table
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 SCHEMAS = ("bronze", "silver", "marts")
@@ -61,6 +61,8 @@ RUN_FAILURES = pa.schema(
         ("error_message", pa.string()),
         ("failed_at", _INSTANT),
         ("pipeline_version", pa.string()),
+        ("source_file", pa.string()),
+        ("file_sha256", pa.string()),
     ]
 )
 QUARANTINE_EVENTS = pa.schema(
@@ -81,11 +83,33 @@ QUARANTINE_EVENTS = pa.schema(
         ("pipeline_version", pa.string()),
     ]
 )
+CODICE_CODES = pa.schema(
+    [
+        ("list_id", pa.string()),
+        ("list_version", pa.string()),
+        ("cited_as", pa.string()),
+        ("list_uri", pa.string()),
+        ("canonical_uri", pa.string()),
+        ("canonical_version_uri", pa.string()),
+        ("code", pa.string()),
+        ("name_es", pa.string()),
+        ("name_en", pa.string()),
+        ("names", pa.map_(pa.string(), pa.string())),
+        ("row_values", pa.map_(pa.string(), pa.string())),
+        ("position", pa.int32()),
+        ("source_file", pa.string()),
+        ("file_sha256", pa.string()),
+        ("load_id", pa.string()),
+        ("loaded_at", _INSTANT),
+        ("pipeline_version", pa.string()),
+    ]
+)
 _OPERATIONS = {
     "files": FILES,
     "batches": BATCHES,
     "run_failures": RUN_FAILURES,
     "quarantine_events": QUARANTINE_EVENTS,
+    "codice_codes": CODICE_CODES,
 }
 # Statistics stand in Delta's log for good, so no column that may hold personal data has any.
 _STATISTICS = {"quarantine_events": "event_id,record_id,record_type,dataset,event_type,at"}
@@ -115,7 +139,10 @@ class Lake:
         )
 
     def create_operations(self) -> None:
-        """Create the tables of files, batches, failures and events where they are not there yet."""
+        """Create the tables that ingest writes without Spark, where they are not there yet.
+
+        Columns that came with a later version are added to tables of an earlier one.
+        """
         for name, schema in _OPERATIONS.items():
             path = self.table_path("bronze", name)
             if not (path / "_delta_log").is_dir():
@@ -124,6 +151,12 @@ class Lake:
                 if name in _STATISTICS:
                     configuration["delta.dataSkippingStatsColumns"] = _STATISTICS[name]
                 DeltaTable.create(str(path), schema, mode="ignore", configuration=configuration)
+                continue
+            table = DeltaTable(str(path))
+            have = {field.name for field in table.schema().fields}
+            lacking = [f for f in Schema.from_arrow(schema).fields if f.name not in have]
+            if lacking:
+                table.alter.add_columns(lacking)
 
     def append(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows to one of the operational tables, in one commit; none for no rows."""
@@ -183,6 +216,14 @@ class Lake:
             if r["batch_id"] in finished
         }
 
+    def known_contents(self) -> frozenset[str]:
+        """sha256 of the files that a contract claims and finished batches know."""
+        finished = self.finished_batches()
+        table = self.read("bronze", "files", ["file_sha256", "record_type", "batch_id"])
+        return frozenset(
+            r["file_sha256"] for r in table.to_pylist() if r["record_type"] and r["batch_id"] in finished
+        )
+
     def versions(self) -> dict[str, int]:
         """The newest Delta version of every table: has anything in the lake changed?"""
         found = {}
@@ -221,6 +262,9 @@ def _arrow(table: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         if field.type == _INSTANT:
             values = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
             columns.append(Array(values, DataType.int64()).cast(field.type))
+        elif pa.types.is_map(field.type):
+            # arro3 makes no maps of Python values; only code lists have any.
+            columns.append(Array.from_arrow(pa.array(values, field.type)))
         else:
             columns.append(Array(values, field.type))
     return Table.from_arrays(columns, schema=schema)

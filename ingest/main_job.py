@@ -135,6 +135,8 @@ def ingest_new(
             retry_failed=options.retry_failed,
         )
     if not findings.anything_to_write and _has_tables(lake, contracts):
+        # A lake of an earlier version may lack a table or a column that models read.
+        lake.create_operations()
         return None, None
     check_disk(lake.path, MINIMUM_DISK_BYTES + DISK_FACTOR * findings.new_bytes)
     session = session_starter(lake, findings.new_bytes)

@@ -27,6 +27,8 @@ MAX_COMPRESSION = 200
 COMPRESSION_FLOOR_BYTES = 100_000_000
 # A CSV file is cut by several workers in parts of at least this many bytes.
 SPAN_BYTES = 32_000_000
+# Where `lakehouse fetch` notes beside fetched files what it knows of them; no input.
+FETCH_FOLDER = ".fetch"
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,11 @@ def find_sources(inputs: Sequence[str]) -> Iterator[Source | ProbedFile]:
     for text in inputs:
         path = Path(text)
         if path.is_dir():
-            paths = sorted(p for p in path.rglob("*") if p.is_file())
+            paths = sorted(
+                p
+                for p in path.rglob("*")
+                if p.is_file() and FETCH_FOLDER not in p.relative_to(path).parts
+            )
         elif path.exists():
             paths = [path]
         else:

@@ -196,7 +196,7 @@ failed_statements as (
     failure_id as dead_letter_id,
     cast(null as string) as record_id,
     node as record_type,
-    cast(null as string) as source_file,
+    source_file,
     'unknown' as dataset,
     stage,
     error_type,

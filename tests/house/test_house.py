@@ -26,6 +26,7 @@ FAMILIES = {
     "laws": "one small predicate per law",
     "offline": "what dbt asks Spark, answered without it for the linter",
     "observations": "one macro per table that is observed",
+    "seed_loading": "how a seed becomes a table, in place of dbt-spark's way",
     "progress": "what earlier runs did, and the clock of this one",
     "verdicts": "the views that every derived table has of the verdicts",
 }
