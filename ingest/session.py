@@ -49,6 +49,9 @@ def start_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = list(cds_options() if jvm_options is None else jvm_options)
     options.append("-XX:+UseSerialGC" if CORES <= 2 else "-XX:+UseParallelGC")
+    # With the first compiler alone the default is a fifth of this, and a run of all models fills it; the
+    # JVM then stops compiling and only interprets.
+    options.append("-XX:ReservedCodeCacheSize=256m")
     if input_bytes < LONG_RUN_BYTES:
         options.append("-XX:TieredStopAtLevel=1")
     log_settings = Path(__file__).parent / "log4j2.properties"
