@@ -125,19 +125,19 @@ def capture(
         files: Files that hold records of this type; the content must still be what was probed.
         batch: The batch they are of.
     """
-    parsed: DataFrame | None = None
+    rows: DataFrame | None = None
     for headers, group in _by_header(files).items():
         cut = spark.range(0, len(group), 1, len(group)).mapInArrow(
             _cutter(contract, group),
             _CUT_DDL,
         )
-        piece = _parse(cut, contract, headers)
-        parsed = piece if parsed is None else parsed.unionByName(piece)
-    if parsed is None:
+        # The files of one batch may lack different columns; with lineage, all rows have one shape.
+        piece = _with_lineage(_parse(cut, contract, headers), contract, batch)
+        rows = piece if rows is None else rows.unionByName(piece)
+    if rows is None:
         return
     (
-        _with_lineage(parsed, contract, batch)
-        .write.format("delta")
+        rows.write.format("delta")
         .mode("append")
         # A contract may have gained columns since the table was made.
         .option("mergeSchema", "true")
