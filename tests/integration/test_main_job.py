@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from conftest import SampleLake
 from deltalake import DeltaTable
 
-from ingest.environment import JARS_DIR, PROJECT_ROOT
+from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
 from ingest.main_job import Options, run_main_job
 from ingest.query import connect
@@ -345,27 +344,3 @@ def test_killed_at_a_commit_nothing_is_lost_or_doubled(
     for record_type in ("orders", "placsp_entries", "placsp_deleted_entries"):
         ids = f"select _record_id from bronze.{record_type} order by 1"
         assert rows(lake, ids) == rows(sample_lake.lake, ids)
-
-
-def test_plain_dbt_works_by_hand(sample_lake: SampleLake, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    shutil.copytree(sample_lake.lake.path, lake.path)
-    project = PROJECT_ROOT / "dbt_project"
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).parent / "dbt"), "build", "--profiles-dir", "../profiles",
-            "--select", "dead_letters+", "--target-path", str(tmp_path / "target"),
-            "--log-path", str(tmp_path / "logs"),
-        ],
-        cwd=project,
-        env={
-            **os.environ, "LAKE": str(lake.path), "PWD": str(project),
-            "LAKEHOUSE_JARS": str(JARS_DIR), "PYSPARK_PYTHON": sys.executable,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
-    letters = "select count(*) from marts.dead_letters"
-    assert rows(lake, letters) == rows(sample_lake.lake, letters), "built on what was there"
