@@ -143,16 +143,17 @@ def capture(
         batch: The batch they are of.
     """
     numbers = {file.source: number for number, file in enumerate(files)}
-    parsed: DataFrame | None = None
+    rows: DataFrame | None = None
     for headers, group in _by_header(files, numbers).items():
         cut = spark.range(0, len(group), 1, len(group)).mapInArrow(_cutter(contract, group), _CUT_DDL)
-        piece = _parse(cut, contract, headers)
-        parsed = piece if parsed is None else parsed.unionByName(piece)
-    if parsed is None:
+        # The files of one batch may lack different columns; with lineage, all rows have one shape.
+        parsed = _with_file(_parse(cut, contract, headers), contract, files)
+        piece = _with_lineage(parsed, contract, batch)
+        rows = piece if rows is None else rows.unionByName(piece)
+    if rows is None:
         return
     (
-        _with_lineage(_with_file(parsed, contract, files), contract, batch)
-        .write.format("delta")
+        rows.write.format("delta")
         .mode("append")
         # A contract may have gained columns since the table was made.
         .option("mergeSchema", "true")

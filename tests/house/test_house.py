@@ -117,6 +117,37 @@ def test_every_key_of_the_contracts_is_explained() -> None:
     )
 
 
+def test_every_rule_has_golden_rows_and_every_golden_folder_a_rule() -> None:
+    golden = PROJECT_ROOT / "tests" / "golden"
+    rules = {
+        f"{record_type}/{rule.code}": f"{name_of(contract.path)}:{rule.line}"
+        for record_type, contract in load_contracts(models_dir()).items()
+        for rule in contract.rules
+    }
+    problems = []
+    files = [path for path in files_in_git() if golden in path.parents and path.parent != golden]
+    for rule, place in rules.items():
+        found = [path.stem.split("_")[-1] for path in files if path.parent == golden / rule]
+        for word, what in (("caught", "must catch"), ("left", "must leave: near misses, boundaries")):
+            if word not in found:
+                problems.append(
+                    f"{place}: no golden rows show what {rule} {what}. Write them into a file "
+                    f"tests/golden/{rule}/...{word}.<extension>; tests/golden/README.md says how."
+                )
+    for path in files:
+        if path.parent.relative_to(golden).as_posix() not in rules:
+            problems.append(
+                f"{name_of(path)} is in the folder of no rule: no contract has that code. Delete it, "
+                f"or move it to tests/golden/<record type>/<CODE>/."
+            )
+        elif path.stem.split("_")[-1] not in ("caught", "left"):
+            problems.append(
+                f"{name_of(path)} is neither of rows to catch nor of rows to leave. Let its name end "
+                f"in 'caught' or 'left' before the extension."
+            )
+    tell(problems)
+
+
 # -- macros
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -12,27 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import SampleLake
+from conftest import OF_A_BATCH, SampleLake, rows, table_contents
 from deltalake import DeltaTable
 
-from ingest.environment import JARS_DIR, PROJECT_ROOT
+from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
 from ingest.main_job import Options, run_main_job
-from ingest.query import connect
 from ingest.sample import generate
 from ingest.session import start_on
 from ingest.transform import invoke_dbt
-
-# What says when or by which batch something was written, and nothing of what it is.
-RUN_TIME = {
-    "_judged_at", "_decided_at", "detected_at", "judged_at", "checked_at", "processing_timestamp",
-    "_verdict_pass",
-}  # fmt: skip
-
-
-def rows(lake: Lake, sql: str) -> list[tuple[object, ...]]:
-    with connect(lake.path) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def test_refused_records_are_no_failure(sample_lake: SampleLake) -> None:
@@ -164,29 +151,6 @@ def test_a_second_run_adds_nothing(sample_lake: SampleLake, capsys: pytest.Captu
     assert run_main_job(sample_lake.lake, Options(inputs=(str(sample_lake.samples),))) == 0
     assert sample_lake.lake.versions() == before
     assert "Nothing new" in capsys.readouterr().out
-
-
-# What two lakes that took the same files in different batches do not share.
-OF_A_BATCH = {"_batch_id", "batch_id", "_ingested_at", "first_seen_at", "last_seen_at"}
-
-
-def table_contents(lake: Lake, aside: set[str] | None = None) -> dict[str, list[str]]:
-    contents = {}
-    with connect(lake.path) as connection:
-        for schema, table in lake.tables():
-            if schema == "bronze" or table == "dead_letters":
-                continue
-            columns = [
-                c[0]
-                for c in connection.execute(f"describe {schema}.{table}").fetchall()
-                if c[0] not in RUN_TIME | (aside or set())
-            ]
-            quoted = ", ".join(f'"{c}"' for c in columns)
-            contents[table] = sorted(
-                repr(row)
-                for row in connection.execute(f"select {quoted} from {schema}.{table}").fetchall()
-            )
-    return contents
 
 
 @pytest.fixture(scope="module")
@@ -418,27 +382,3 @@ def test_a_statement_that_fails_as_a_whole_is_a_dead_letter_and_its_neighbours_a
     assert run_main_job(lake, Options(inputs=(str(more),))) == 0
     assert len(rows(lake, "select * from silver.orders where note = 'newer'")) == 1
     assert "Every law holds" in capsys.readouterr().out
-
-
-def test_plain_dbt_works_by_hand(sample_lake: SampleLake, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    shutil.copytree(sample_lake.lake.path, lake.path)
-    project = PROJECT_ROOT / "dbt_project"
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).parent / "dbt"), "build", "--profiles-dir", "../profiles",
-            "--select", "dead_letters+", "--target-path", str(tmp_path / "target"),
-            "--log-path", str(tmp_path / "logs"),
-        ],
-        cwd=project,
-        env={
-            **os.environ, "LAKE": str(lake.path), "PWD": str(project),
-            "LAKEHOUSE_JARS": str(JARS_DIR), "PYSPARK_PYTHON": sys.executable,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
-    letters = "select count(*) from marts.dead_letters"
-    assert rows(lake, letters) == rows(sample_lake.lake, letters), "built on what was there"

@@ -7,7 +7,7 @@ with
     _dataset as dataset,
     _ingested_at,
     explode(_unparsed) as path
-  from {{ ref(record_type ~ '_judged') }}
+  from ({{ latest_verdicts(record_type) }}) as verdicts
   where size(_unparsed) > 0
 ),
 {% endfor %}

@@ -1,0 +1,182 @@
+"""PLACSP: what an entry holds many of, and that the order in which pages arrive does not matter."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import OF_A_BATCH, SampleLake, rows, table_contents
+
+from ingest.lake import Lake
+from ingest.main_job import Options, run_main_job
+
+# Elements that are one row each of a table, wherever they stand.
+ELEMENTS = {
+    "placsp_lots": "<cac:ProcurementProjectLot>",
+    "placsp_results": "<cac:TenderResult>",
+    "placsp_winners": "<cac:WinningParty>",
+    "placsp_cpv": "<cac:RequiredCommodityClassification>",
+    "placsp_modifications": "<cac:ContractModification>",
+    "placsp_consultations": "<cac-place-ext:PreliminaryMarketConsultationStatus>",
+}
+DAMAGED_PAGE = """<?xml version="1.0" encoding="UTF-8"?>
+<feed xmlns="http://www.w3.org/2005/Atom"
+  xmlns:cbc-place-ext="urn:dgpe:names:draft:codice-place-ext:schema:xsd:CommonBasicComponents-2"
+  xmlns:cac-place-ext="urn:dgpe:names:draft:codice-place-ext:schema:xsd:CommonAggregateComponents-2"
+  xmlns:cbc="urn:dgpe:names:draft:codice:schema:xsd:CommonBasicComponents-2"
+  xmlns:cac="urn:dgpe:names:draft:codice:schema:xsd:CommonAggregateComponents-2">
+<id>https://example.org/sindicacion_643/page.atom</id>
+<entry><id>https://example.org/children/1</id><title>t</title><updated>2024-07-01T09:00:00.000+02:00</updated>
+<cac-place-ext:ContractFolderStatus><cbc:ContractFolderID>1/2024</cbc:ContractFolderID>
+<cbc-place-ext:ContractFolderStatusCode>RES</cbc-place-ext:ContractFolderStatusCode>
+<cac:ProcurementProjectLot><cbc:ID>1</cbc:ID></cac:ProcurementProjectLot>
+<cac:ProcurementProjectLot><cac:ProcurementProject><cbc:Name>no id</cbc:Name>
+</cac:ProcurementProject></cac:ProcurementProjectLot>
+<cac:TenderResult><cbc:ResultCode>8</cbc:ResultCode><cac:AwardedTenderedProject>
+<cbc:ProcurementProjectLotID>1</cbc:ProcurementProjectLotID>
+<cac:LegalMonetaryTotal>
+<cbc:TaxExclusiveAmount currencyID="EUR">1.234,56</cbc:TaxExclusiveAmount></cac:LegalMonetaryTotal>
+</cac:AwardedTenderedProject></cac:TenderResult>
+<cac:TenderResult><cbc:ResultCode>8</cbc:ResultCode><cbc:AwardDate>2024-02-30</cbc:AwardDate>
+<cac:WinningParty></cac:WinningParty></cac:TenderResult>
+<cac:TenderResult><cbc:ResultCode>8</cbc:ResultCode><cbc:AwardDate>2024-02-29</cbc:AwardDate>
+<cac:WinningParty>
+<cac:PartyName><cbc:Name>A winner</cbc:Name></cac:PartyName></cac:WinningParty>
+<cac:AwardedTenderedProject><cbc:ProcurementProjectLotID>9</cbc:ProcurementProjectLotID>
+<cac:LegalMonetaryTotal>
+<cbc:TaxExclusiveAmount currencyID="EUR">10.50</cbc:TaxExclusiveAmount></cac:LegalMonetaryTotal>
+</cac:AwardedTenderedProject></cac:TenderResult>
+</cac-place-ext:ContractFolderStatus></entry></feed>
+"""
+
+
+@pytest.fixture(scope="module")
+def damaged_lake(sample_lake: SampleLake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A copy of the sample lake with a page more, whose children are damaged."""
+    folder = tmp_path_factory.mktemp("damaged")
+    lake = Lake(folder / "lake")
+    shutil.copytree(sample_lake.lake.path, lake.path)
+    page = folder / "licitacionesPerfilesContratanteCompleto3_20240701_090000.atom"
+    page.write_text(DAMAGED_PAGE, "utf-8")
+    assert run_main_job(lake, Options(inputs=(str(page),))) == 0
+    return lake
+
+
+@pytest.mark.parametrize("table", ELEMENTS)
+def test_every_element_is_a_child(sample_lake: SampleLake, table: str) -> None:
+    # Counted in the text of accepted records, by other code than the parser's.
+    element = ELEMENTS[table]
+    [(counted,)] = rows(
+        sample_lake.lake,
+        "select coalesce(sum((length(payload) - length(replace(payload, "
+        f"'{element}', ''))) // {len(element)}), 0)::int from bronze.placsp_entries "
+        "where _record_id in (select record_id from silver.placsp_entries_children)",
+    )
+    [(children,)] = rows(
+        sample_lake.lake,
+        f"select coalesce(sum(len({table})), 0)::int from silver.placsp_entries_children",
+    )
+    assert children == counted
+    if table != "placsp_modifications":
+        assert counted, "the samples hold some"
+
+
+def test_tables_show_the_children_of_current_versions_alone(sample_lake: SampleLake) -> None:
+    for table in ELEMENTS:
+        assert not rows(
+            sample_lake.lake,
+            f"select 1 from silver.{table} where record_id not in "
+            "(select record_id from silver.placsp_entries)",
+        ), table
+    # Amounts agree to the cent with what the accepted current records hold.
+    [(shown, held)] = rows(
+        sample_lake.lake,
+        "select (select sum(tax_exclusive_amount) from silver.placsp_results), "
+        "(select sum(result.row.tax_exclusive_amount) from (select unnest(placsp_results) as result "
+        "from silver.placsp_entries_children join silver.placsp_entries using (record_id)))",
+    )
+    assert shown == held and shown is not None
+
+
+def test_a_refused_child_takes_neither_its_siblings_nor_its_entry(damaged_lake: Lake) -> None:
+    refused = rows(
+        damaged_lake,
+        "select table_name, ordinal, array_to_string(failure_reasons, ' ') "
+        "from silver.placsp_children_quarantine where entry_id = 'https://example.org/children/1' "
+        "order by all",
+    )
+    assert refused == [
+        ("placsp_lots", 2, "LOT_ID_MISSING"),
+        ("placsp_results", 1, "RESULT_AMOUNT_NOT_DECIMAL"),
+        ("placsp_results", 2, "RESULT_DATE_NOT_A_DATE"),
+        ("placsp_winners", 1, "WINNER_WITHOUT_NAME_AND_ID"),
+    ]
+    of_entry = "where entry_id = 'https://example.org/children/1'"
+    assert rows(damaged_lake, f"select ordinal, lot_id from silver.placsp_lots {of_entry}") == [(1, "1")]
+    assert rows(
+        damaged_lake,
+        "select ordinal, lot_id, tax_exclusive_amount::text, award_date::text, warnings "
+        f"from silver.placsp_results {of_entry}",
+    ) == [(3, "9", "10.50", "2024-02-29", ["RESULT_LOT_UNKNOWN"])]
+    assert rows(damaged_lake, f"select party_name from silver.placsp_winners {of_entry}") == [
+        ("A winner",)
+    ]
+    assert len(rows(damaged_lake, f"select 1 from silver.placsp_entries {of_entry}")) == 1
+
+
+def test_a_refused_child_is_a_dead_letter_of_stage_transformation(damaged_lake: Lake) -> None:
+    letters = rows(
+        damaged_lake,
+        "select error_type, error_message, payload from marts.dead_letters "
+        "where stage = 'transformation' order by all",
+    )
+    assert [kind for kind, *_ in letters] == [
+        "LOT_ID_MISSING", "RESULT_AMOUNT_NOT_DECIMAL", "RESULT_DATE_NOT_A_DATE",
+        "WINNER_WITHOUT_NAME_AND_ID",
+    ]  # fmt: skip
+    message, payload = str(letters[1][1]), str(letters[1][2])
+    assert "placsp_results 1 of placsp_entries" in message and "record 1" in message
+    assert "tax_exclusive_amount is '1.234,56'" in message
+    assert "exact decimal" in message and "Correct the payload" in message
+    assert '"1.234,56"' in payload
+
+
+def test_each_rule_of_children_says_whether_it_ran(damaged_lake: Lake) -> None:
+    outcomes = {
+        code: (outcome, records)
+        for code, outcome, records in rows(
+            damaged_lake,
+            "select rule_code, outcome, records from marts.rule_outcomes "
+            "where record_type in ('placsp_lots', 'placsp_results') "
+            "and batch_id = (select max(batch_id) from bronze.batches)",
+        )
+    }
+    assert outcomes["LOT_ID_MISSING"] == ("FAIL", 1)
+    assert outcomes["LOT_AMOUNT_NEGATIVE"] == ("PASS", 0)
+    assert outcomes["RESULT_LOT_UNKNOWN"] == ("FAIL", 1)
+
+
+def test_parties_are_told_apart(sample_lake: SampleLake) -> None:
+    parties = rows(
+        sample_lake.lake,
+        "select party_id_scheme, party_id, count(*) from silver.placsp_parties "
+        "where party_id_scheme <> 'UTE' group by all having count(*) > 1",
+    )
+    assert parties == []
+    roles = {
+        role for (role,) in rows(sample_lake.lake, "select unnest(roles) from silver.placsp_parties")
+    }
+    assert roles == {"buyer", "superior", "winner"}
+
+
+def test_the_order_of_arrival_does_not_matter(sample_lake: SampleLake, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    pages = sorted(path for path in sample_lake.samples.rglob("*") if path.is_file())
+    # The newest first, and the tombstones of the others before their entries.
+    half = len(pages) // 2
+    assert run_main_job(lake, Options(inputs=tuple(str(page) for page in pages[half:]))) == 0
+    assert run_main_job(lake, Options(inputs=(str(sample_lake.samples),))) == 0
+    at_once = table_contents(sample_lake.lake, OF_A_BATCH)
+    for table, contents in table_contents(lake, OF_A_BATCH).items():
+        assert contents == at_once[table], table

@@ -1,0 +1,241 @@
+"""Every command of the README is run, in a copy of the project and in the README's order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from conftest import Checkout, copy_checkout
+from deltalake import DeltaTable
+
+from ingest.environment import PROJECT_ROOT
+
+README = (PROJECT_ROOT / "README.md").read_text("utf-8")
+SQL = ".venv/bin/lakehouse sql "
+
+# Command -> what its output must say, as a pattern. Each ends with exit code 0.
+RUN_HERE = {
+    "make": r"(?s)Set-up.*\n  run .*\n  test .*\n  docs-serve ",
+    "make run": r"(?s)licitaciones .*placsp_entries.*Every law holds",
+    SQL + '"select stage, error_type, error_message from marts.dead_letters limit 5"': (
+        r"(?s)stage .*(QTY|ORDER_TS|CORRUPT_RECORD)"
+    ),
+    SQL + '"select _source_file, _position, reason, failure_reasons, payload '
+    'from silver.orders_quarantine limit 5"': r"(?s)reason .*orders_dirty\.csv",
+    SQL + '"select severity, why, fix, owner from marts.dim_rules '
+    "where record_type = 'orders' and rule_code = 'QTY_NOT_INTEGER'\"": (
+        r"(?s)quarantine .*Stock is counted in pieces"
+    ),
+    SQL + '"select rule_code, batch_id, outcome, records from marts.rule_outcomes '
+    'order by records desc limit 5"': r"QTY_BELOW_ONE",
+    SQL + '--format csv "select source_file, found, accepted, quarantined, balance '
+    'from marts.reconciliation"': r"(?m)^source_file,found,.*(\n.*,0)+\s*\Z",
+    ".venv/bin/lakehouse contract check": r"orders \S+: \d+ rules, sound",
+    'cd dbt_project && LAKE="$PWD/../lake" ../.venv/bin/dbt build --profiles-dir ../profiles': (
+        r"(?s)Completed successfully.*ERROR=0"
+    ),
+}
+# Command -> the test that runs it.
+RUN_ELSEWHERE = {
+    "make sql": "test_the_prompt_answers",
+    "make docs": "test_the_site_is_built_and_served",
+    "make docs-serve": "test_the_site_is_built_and_served",
+    "make test": "test_make_test_runs_this_test",
+    ".ci/run": "test_make_test_runs_this_test",
+}
+
+
+def commands() -> list[str]:
+    """The commands of README.md: each line of a shell block, and what stands as code in a sentence."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    lines = [
+        line.strip()
+        for kind, text in blocks
+        if kind in ("sh", "bash")
+        for line in text.replace("\\\n", " ").splitlines()
+    ]
+    sentences = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    lines += re.findall(r"`((?:make|\.ci/run)(?: [a-z-]+)?)`", sentences)
+    return list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy in which `make run` was called once, as the first thing."""
+    copy = copy_checkout(tmp_path_factory.mktemp("readme"))
+    first = copy.shell("make run")
+    assert first.returncode == 0, first.stdout
+    return copy
+
+
+def dead_letters(checkout: Checkout) -> int:
+    return DeltaTable(str(checkout.root / "lake" / "marts" / "dead_letters")).count()
+
+
+def test_every_command_is_run_by_a_test() -> None:
+    known = [*RUN_HERE, *RUN_ELSEWHERE]
+    problems = [
+        f"README.md: no test runs '{command}'. Add it to RUN_HERE in tests/integration/test_readme.py "
+        f"with what its output must say, or to RUN_ELSEWHERE with the test that runs it."
+        for command in commands()
+        if command not in known
+    ]
+    problems += [
+        f"tests/integration/test_readme.py: README.md does not say '{command}' any more. Delete it."
+        for command in known
+        if command not in commands()
+    ]
+    problems += [
+        f"tests/integration/test_readme.py: '{command}' is to be run by {test}, which is not there."
+        for command, test in RUN_ELSEWHERE.items()
+        if test not in globals()
+    ]
+    assert not problems, "\n".join(problems)
+
+
+def test_make_run_takes_other_files_and_another_lake(checkout: Checkout) -> None:
+    # Known content, and a lake that is there under another name: so nothing is to be done. It comes
+    # before dbt is called by hand, after which tables have changed and a run looks at all of them.
+    (checkout.root / "the same lake").symlink_to("lake")
+    told = checkout.shell("make run INPUT=samples/orders_dirty.csv LAKE='the same lake'")
+    assert told.returncode == 0, told.stdout
+    assert "Nothing new" in told.stdout
+
+
+@pytest.mark.parametrize("command", RUN_HERE)
+def test_a_command_does_what_is_said(checkout: Checkout, command: str) -> None:
+    letters = dead_letters(checkout)
+    told = checkout.shell(command)
+    assert told.returncode == 0, told.stdout
+    assert re.search(RUN_HERE[command], told.stdout), told.stdout
+    assert dead_letters(checkout) == letters, "built on what was there"
+
+
+def test_the_prompt_answers(checkout: Checkout) -> None:
+    told = checkout.shell("make sql", input="select count(*) as letters from marts.dead_letters;\n")
+    assert told.returncode == 0, told.stdout
+    assert re.search(r"letters\W+[1-9]\d+", told.stdout), told.stdout
+
+
+def test_make_test_runs_this_test(checkout: Checkout) -> None:
+    # It cannot be run from here: it would run itself.
+    steps = checkout.shell("make --dry-run test").stdout
+    for step in ("ruff check", "ruff format --check", "mypy", "sqlfluff lint", "-m pytest"):
+        assert step in steps, f"make test does not call {step}:\n{steps}"
+    assert re.search(r"^make test\b", (PROJECT_ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
+    assert "tests/integration" in (PROJECT_ROOT / "pyproject.toml").read_text("utf-8")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def fetched(address: str, process: subprocess.Popen[str], log: Path) -> bytes:
+    """What a server gives that is starting."""
+    for _ in range(600):
+        assert process.poll() is None, log.read_text()
+        try:
+            with urlopen(address, timeout=10) as answer:
+                return bytes(answer.read())
+        except (URLError, ConnectionError):
+            time.sleep(0.5)
+    raise AssertionError(f"{address} did not answer: {log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def site(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The address of the site that `make docs-serve` shows, and the log: it calls `make docs` first."""
+    port = free_port()
+    log = tmp_path_factory.mktemp("site") / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            ["make", "docs-serve", f"ARGS=--port {port}"],
+            cwd=checkout.root,
+            # No browser is to open.
+            env={**checkout.environment(), "BROWSER": "true"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
+        )
+    try:
+        fetched(f"http://localhost:{port}/", process, log)
+        yield f"http://localhost:{port}", log.read_text()
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+
+
+def document(address: str) -> dict[str, Any]:
+    with urlopen(address, timeout=60) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+    return found
+
+
+def test_the_site_is_built_and_served(checkout: Checkout, site: tuple[str, str]) -> None:
+    address, log = site
+    with urlopen(address, timeout=60) as answer:
+        page = answer.read().decode()
+    assert answer.status == 200
+    assert "<title>dbt Docs</title>" in page
+    place = re.search(r"The site is (.+\.html)", log)
+    assert place, log
+    whole = checkout.root / place.group(1)
+    assert "model.lakehouse.dead_letters" in whole.read_text("utf-8"), "the site in one file"
+
+
+def test_lineage_runs_unbroken_from_source_to_mart(site: tuple[str, str]) -> None:
+    manifest = document(f"{site[0]}/manifest.json")
+
+    def reached(start: str, edges: dict[str, list[str]]) -> set[str]:
+        found, todo = set(), [start]
+        while todo:
+            for node in edges.get(todo.pop(), []):
+                if node not in found:
+                    found.add(node)
+                    todo.append(node)
+        return found
+
+    nodes = manifest["nodes"]
+    models = [name for name, node in nodes.items() if node["resource_type"] == "model"]
+    marts = {name for name in models if nodes[name]["fqn"][1] == "marts"}
+    assert len(marts) >= 6
+    rootless = [
+        name
+        for name in models
+        if not any(node in manifest["sources"] for node in reached(name, manifest["parent_map"]))
+    ]
+    assert not rootless, f"{rootless} hang on no source. Say with ref() what they are made of."
+    dead_ends = [
+        name for name in manifest["sources"] if not marts & reached(name, manifest["child_map"])
+    ]
+    assert not dead_ends, f"no mart hangs on {dead_ends}. Read them with source() in a stg_ model."
+
+
+def test_the_site_shows_the_columns_of_every_table(site: tuple[str, str]) -> None:
+    manifest, catalog = document(f"{site[0]}/manifest.json"), document(f"{site[0]}/catalog.json")
+    tables = [
+        name
+        for name, node in manifest["nodes"].items()
+        if node["resource_type"] == "model" and node["config"]["materialized"] != "ephemeral"
+    ]
+    bare = [name for name in tables if not catalog["nodes"].get(name, {}).get("columns")]
+    assert not bare, f"the site shows no columns of {bare}"
