@@ -203,6 +203,7 @@ select * from asked
   deletes them (see spark__get_merge_sql), in the same commit in which those of the newer one appear. -#}
   {% set done = done_until() %}
   {% set merging = is_incremental() %}
+  {% set fields = children_of(record_type) | selectattr('table', 'equalto', this.name) | map(attribute='fields') | first | default([]) %}
   {% set terms = contract(record_type) %}
 with
 
@@ -234,6 +235,8 @@ records as (
   inner join decisions on children.record_id = decisions._record_id
 ),
 
+{{ catalogue_names() }},
+
 sound as (
   select
     dataset,
@@ -241,6 +244,7 @@ sound as (
     {{ terms.order_by or '_ingested_at' }},
     record_id,
     child.row.*,
+    {{ named_codes(fields, 'child.row.') }}
     child.warnings,
     '{{ own_contracts() }}' as _verdict_contract,
     {% if merging %}
@@ -248,6 +252,7 @@ sound as (
     {% endif %}
     _decided_at
   from records
+  cross join catalogue
   where size(child.failure_reasons) = 0
 )
 

@@ -1,7 +1,8 @@
+-- depends_on: {{ ref('codice_codes') }}
 {{ config(
   incremental_strategy='merge',
   unique_key=['dataset', 'entry_id'],
-  meta={'verdicts_of': ['placsp_entries', 'placsp_deleted_entries']}
+  meta={'verdicts_of': ['placsp_entries', 'placsp_deleted_entries', 'catalogue']}
 ) }}
 {% set done = done_until() %}
 with
