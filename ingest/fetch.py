@@ -14,22 +14,20 @@ import logging
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
-from xml.parsers import expat
 
-from ingest.capture.encoding import detect
+from ingest.capture.page import PageHead, read_page_head
 from ingest.download import Downloader, Stamp, TryAgainError
 from ingest.errors import FetchError, FileReadError, InputError
 from ingest.feeds import Limits, PublishedFeed
 from ingest.sources import FETCH_FOLDER
 
 log = logging.getLogger("lakehouse")
-_ATOM = "http://www.w3.org/2005/Atom"
 
 
 @dataclass(frozen=True)
@@ -39,77 +37,6 @@ class Fetched:
     path: Path
     status: str
     size_bytes: int
-
-
-@dataclass(frozen=True)
-class PageHead:
-    """What a page says of itself.
-
-    Attributes:
-        updated: The feed's ``updated``; None where it is missing or no instant.
-        next_url: Where the next older page is, as written; None where there is none.
-        fault: Why the page is not well-formed; None if it is.
-    """
-
-    updated: datetime | None
-    next_url: str | None
-    fault: str | None
-
-
-def read_page_head(data: bytes) -> PageHead:
-    """Read a page's own ``updated`` and ``next``, as far as damage allows.
-
-    Raises:
-        FileReadError: It is no XML in a known encoding, or its root is no Atom feed.
-    """
-    encoding = detect(data)
-    text = data[encoding.bom_length :].decode(encoding.name, "replace").encode("utf-8", "replace")
-    reader = _HeadReader()
-    fault = None
-    try:
-        reader.parser.Parse(text, True)
-    except expat.ExpatError as error:
-        fault = f"line {error.lineno}: {expat.ErrorString(error.code)}"
-    if reader.root != f"{_ATOM} feed":
-        raise FileReadError("NO_FEED", f"the root element is '{reader.root}', not Atom's feed")
-    updated = None
-    with suppress(ValueError):
-        updated = datetime.fromisoformat("".join(reader.updated).strip())
-    if updated is not None and updated.tzinfo is None:
-        updated = None
-    return PageHead(updated, reader.next_url, fault)
-
-
-class _HeadReader:
-    """Listens to the feed's own children, and to nothing below."""
-
-    def __init__(self) -> None:
-        self.root = ""
-        self.next_url: str | None = None
-        self.updated: list[str] = []
-        self._depth, self._in_updated = 0, False
-        self.parser = expat.ParserCreate("utf-8", " ")
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._text
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if self._depth == 0:
-            self.root = name
-        elif self._depth == 1:
-            self._in_updated = name == f"{_ATOM} updated"
-            if name == f"{_ATOM} link" and attributes.get("rel") == "next" and attributes.get("href"):
-                self.next_url = attributes["href"].strip()
-        self._depth += 1
-
-    def _end(self, _: str) -> None:
-        self._depth -= 1
-        if self._depth == 1:
-            self._in_updated = False
-
-    def _text(self, data: str) -> None:
-        if self._in_updated and self._depth == 2:
-            self.updated.append(data)
 
 
 class Landing:

@@ -149,6 +149,7 @@ def ingest(
     rows += [_row(file, batch, status="failed") for file in findings.failed]
     rows += [_row(file, batch, status="ignored") for file in findings.ignored]
     lake.append("files", rows)
+    lake.append("feed_pages", [_page_row(file, batch) for file in findings.new if file.head])
     _warn(rows)
     lake.append(
         "batches",
@@ -169,6 +170,22 @@ def ingest(
         ],
     )
     return batch.batch_id
+
+
+def _page_row(file: ProbedFile, batch: bronze.Batch) -> dict[str, object]:
+    assert file.head is not None
+    found = {part.record_type: part.records_found for part in file.parts}
+    return {
+        "source_file": file.source.name,
+        "file_sha256": file.file_sha256,
+        "dataset": file.dataset,
+        "batch_id": batch.batch_id,
+        "feed_id": file.head.feed_id,
+        "feed_updated": file.head.updated,
+        **{f"{name}_url": file.head.links.get(name) for name in ("self", "first", "prev", "next")},
+        "entries": found.get("placsp_entries"),
+        "tombstones": found.get("placsp_deleted_entries"),
+    }
 
 
 def _row(file: ProbedFile, batch: bronze.Batch, *, status: str) -> dict[str, object]:

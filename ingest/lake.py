@@ -83,6 +83,22 @@ QUARANTINE_EVENTS = pa.schema(
         ("pipeline_version", pa.string()),
     ]
 )
+FEED_PAGES = pa.schema(
+    [
+        ("source_file", pa.string()),
+        ("file_sha256", pa.string()),
+        ("dataset", pa.string()),
+        ("batch_id", pa.string()),
+        ("feed_id", pa.string()),
+        ("feed_updated", _INSTANT),
+        ("self_url", pa.string()),
+        ("first_url", pa.string()),
+        ("prev_url", pa.string()),
+        ("next_url", pa.string()),
+        ("entries", pa.int64()),
+        ("tombstones", pa.int64()),
+    ]
+)
 CODICE_CODES = pa.schema(
     [
         ("list_id", pa.string()),
@@ -109,6 +125,7 @@ _OPERATIONS = {
     "batches": BATCHES,
     "run_failures": RUN_FAILURES,
     "quarantine_events": QUARANTINE_EVENTS,
+    "feed_pages": FEED_PAGES,
     "codice_codes": CODICE_CODES,
 }
 # Statistics stand in Delta's log for good, so no column that may hold personal data has any.

@@ -11,12 +11,14 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from ingest.capture import csv, xml
 from ingest.capture.encoding import detect_csv
+from ingest.capture.page import PageHead, read_page_head
 from ingest.contracts import Contract, feed_of
 from ingest.errors import FileReadError, InputError
 from ingest.schema import parse_ddl
@@ -140,6 +142,7 @@ class ProbedFile:
     record_type: str | None = None
     parts: list[FilePart] = field(default_factory=list)
     header: csv.Header | None = None
+    head: PageHead | None = None
     encoding: str = ""
     spans: list[csv.Span] = field(default_factory=list)
     error_type: str | None = None
@@ -342,3 +345,6 @@ def _look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str
             f"contract.",
         )
     probed.parts = [FilePart(c.record_type, xml.count(data, xml_format(c))) for c in contracts]
+    # A piece of a page has no head, and its records count all the same.
+    with suppress(FileReadError):
+        probed.head = read_page_head(data)

@@ -17,12 +17,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from ingest.capture.page import read_page_head
 from ingest.cli import cli
 from ingest.contracts import load_contracts
 from ingest.download import Downloader
 from ingest.errors import FetchError, FileReadError, InputError, LakehouseError
 from ingest.feeds import Feeds, Limits, PublishedFeed, load_feeds, origin_of
-from ingest.fetch import Fetched, Landing, read_page_head, safe_name
+from ingest.fetch import Fetched, Landing, safe_name
 from ingest.lake import Lake
 from ingest.sources import Source, find_sources
 from ingest.transform import models_dir
