@@ -165,7 +165,7 @@ def test_parties_are_told_apart(sample_lake: SampleLake) -> None:
     )
     assert parties == []
     roles = {
-        role for (role,) in rows(sample_lake.lake, "select unnest(roles) from silver.placsp_parties")
+        role for (role,) in rows(sample_lake.lake, "select unnest(party_roles) from silver.placsp_parties")
     }
     assert roles == {"buyer", "superior", "winner"}
 

@@ -1,2 +1,5 @@
-{{ config(incremental_strategy='append', meta={'watermark': '_judged_at', 'verdicts_of': ['orders']}) }}
+{{ config(
+  incremental_strategy='append',
+  meta={'watermark': '_judged_at', 'verdicts_of': ['orders']}
+) }}
 {{ quarantine('orders') }}

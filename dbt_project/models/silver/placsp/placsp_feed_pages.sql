@@ -4,7 +4,7 @@ with
 pages as (
   select
     *,
-    -- A page is known by the last part of its address, relative in some years and absolute in others.
+    -- A page is known by the last part of its address: relative in some years, absolute in others.
     regexp_extract(coalesce(self_url, source_file), '([^/!]+)$', 1) as page_name,
     nullif(regexp_extract(coalesce(next_url, ''), '([^/]+)$', 1), '') as next_page_name
   from {{ ref('stg_feed_pages') }}
@@ -44,10 +44,10 @@ chained as (
     pages.prev_url,
     pages.next_url,
     known.source_file as next_source_file,
-    pages.next_page_name is not null and known.source_file is null as is_gap,
     pages.entries as entry_count,
     pages.tombstones as tombstone_count,
-    pages.batch_id as _batch_id
+    pages.batch_id as _batch_id,
+    pages.next_page_name is not null and known.source_file is null as is_gap
   from pages
   left join known
     on pages.dataset = known.dataset and pages.next_page_name = known.page_name

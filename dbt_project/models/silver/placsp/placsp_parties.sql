@@ -10,7 +10,7 @@ buyers as (
     end as party_id_scheme,
     coalesce(dir3_code, tax_id, platform_id) as party_id,
     party_name,
-    'buyer' as role,
+    'buyer' as party_role,
     entry_updated
   from {{ ref('placsp_buyers') }}
 ),
@@ -20,7 +20,7 @@ winners as (
     party_id_scheme,
     party_id,
     party_name,
-    'winner' as role,
+    'winner' as party_role,
     entry_updated
   from {{ ref('placsp_winners') }}
 ),
@@ -30,12 +30,12 @@ superiors as (
     party_id_scheme,
     party_id,
     party_name,
-    'superior' as role,
+    'superior' as party_role,
     entry_updated
   from {{ ref('placsp_buyer_hierarchy') }}
 ),
 
-mentions as (
+every_mention as (
   select * from buyers
   union all
   select * from winners
@@ -43,27 +43,28 @@ mentions as (
   select * from superiors
 ),
 
+mentions as (
+  select
+    *,
+    -- The id of a joint venture is a running number of its entry, and some parties have none: the
+    -- name tells these apart.
+    case
+      when coalesce(party_id_scheme, 'UTE') = 'UTE' or party_id is null then party_name
+    end as distinct_name
+  from every_mention
+),
+
 parties as (
   select
     party_id_scheme,
     party_id,
-    -- A joint venture's id is a running number of its entry, and some parties have no id at all: the
-    -- name tells these apart.
-    case when coalesce(party_id_scheme, 'UTE') = 'UTE' or party_id is null then party_name end as distinct_name,
     max_by(party_name, struct(entry_updated, party_name)) as party_name,
-    array_sort(collect_set(role)) as roles,
+    array_sort(collect_set(party_role)) as party_roles,
     count(*) as mention_count,
     min(entry_updated) as first_seen_at,
     max(entry_updated) as last_seen_at
   from mentions
-  group by
-    party_id_scheme, party_id,
-    case when coalesce(party_id_scheme, 'UTE') = 'UTE' or party_id is null then party_name end
-),
-
-distinct_parties as (
-  select * except (distinct_name)
-  from parties
+  group by party_id_scheme, party_id, distinct_name
 )
 
-select * from distinct_parties
+select * from parties
