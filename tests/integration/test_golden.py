@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -172,3 +173,18 @@ def test_only_refused_records_are_in_quarantine(golden_lake: GoldenLake) -> None
         if verdict.is_quarantined != bool(verdict.failure_reasons)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_rule_outcomes_count_what_each_rule_struck(golden_lake: GoldenLake) -> None:
+    struck = Counter(
+        (record.table, code)
+        for record in golden_lake.records
+        for verdict in record.verdicts
+        for code in verdict.codes
+    )
+    with connect(golden_lake.lake.path) as connection:
+        told = connection.execute(
+            "select record_type, rule_code, sum(records)::bigint from marts.rule_outcomes "
+            "where outcome = 'FAIL' group by all"
+        ).fetchall()
+    assert {(table, code): records for table, code, records in told} == struck
