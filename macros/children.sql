@@ -23,7 +23,9 @@
 
   One row per accepted record and verdict: per table one array of its children, each with its ordinal,
   its typed fields, `failure_reasons`, `warnings`, `misfits`, and its own text as JSON where it is
-  refused. Bronze is read once, and only the batches with new verdicts. -#}
+  refused. An array is empty where a record has none, never null: one null would make the concat of all
+  tables' refused children null, and count as -1. Bronze is read once, and only the batches with new
+  verdicts. -#}
   {% set done = done_until() %}
   {% set terms = contract(record_type) %}
   {% set tables = children_of(record_type) %}
@@ -52,7 +54,7 @@ bronze as (
   select
     _record_id,
     {% for table in tables %}
-    {{ table['from'] }} as raw_{{ table.table }}{{ ',' if not loop.last }}
+    coalesce({{ table['from'] }}, array()) as raw_{{ table.table }}{{ ',' if not loop.last }}
     {% endfor %}
     {% if not tables %}1 as nothing{% endif %}
   from {{ ref('stg_' ~ record_type) }}

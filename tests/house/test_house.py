@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ingest.contracts import load_contracts
+from ingest.contracts import ChildContract, Contract, load_children, load_contracts
 from ingest.environment import PROJECT_ROOT
-from ingest.transform import models_dir
+from ingest.transform import models_dir, silver_dir
 
 MODELS = PROJECT_ROOT / "dbt_project" / "models"
 MACROS = sorted((PROJECT_ROOT / "macros").rglob("*.sql"))
@@ -82,12 +82,17 @@ def tell(problems: list[str]) -> None:
 # -- contracts
 
 
+def contracts_with_rules() -> list[Contract | ChildContract]:
+    """The contracts of record types, and of what records hold many of."""
+    return [*load_contracts(models_dir()).values(), *load_children(silver_dir())]
+
+
 def test_every_rule_says_why_and_how_to_go_on() -> None:
     tell(
         [
             f"{name_of(contract.path)}:{rule.line}: {contract.record_type}, rule {rule.code} has no "
             f"{key}. Write one sentence: {what}."
-            for contract in load_contracts(models_dir()).values()
+            for contract in contracts_with_rules()
             for rule in contract.rules
             for key, what in (
                 ("why", "why such a record is refused or flagged"),
@@ -120,8 +125,8 @@ def test_every_key_of_the_contracts_is_explained() -> None:
 def test_every_rule_has_golden_rows_and_every_golden_folder_a_rule() -> None:
     golden = PROJECT_ROOT / "tests" / "golden"
     rules = {
-        f"{record_type}/{rule.code}": f"{name_of(contract.path)}:{rule.line}"
-        for record_type, contract in load_contracts(models_dir()).items()
+        f"{contract.record_type}/{rule.code}": f"{name_of(contract.path)}:{rule.line}"
+        for contract in contracts_with_rules()
         for rule in contract.rules
     }
     problems = []
@@ -138,7 +143,7 @@ def test_every_rule_has_golden_rows_and_every_golden_folder_a_rule() -> None:
         if path.parent.relative_to(golden).as_posix() not in rules:
             problems.append(
                 f"{name_of(path)} is in the folder of no rule: no contract has that code. Delete it, "
-                f"or move it to tests/golden/<record type>/<CODE>/."
+                f"or move it to tests/golden/<record type or child table>/<CODE>/."
             )
         elif path.stem.split("_")[-1] not in ("caught", "left"):
             problems.append(
