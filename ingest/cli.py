@@ -12,23 +12,20 @@ from typing import Any
 import click
 
 from ingest.cli_feeds import catalogue, fetch
-from ingest.cli_options import format_option, lake_option
+from ingest.cli_loading import daily, history
+from ingest.cli_options import (
+    dataset_option,
+    format_option,
+    input_option,
+    lake_option,
+    retry_option,
+)
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
 from ingest.office.commands import quarantine
 
 log = logging.getLogger("lakehouse")
-
-_input_option = click.option(
-    "--input", "inputs", multiple=True, help="Folder, file, glob or ZIP; may be given again."
-)
-_dataset_option = click.option(
-    "--dataset", help="Dataset of files whose name and feed id do not say it."
-)
-_retry_option = click.option(
-    "--retry-failed", is_flag=True, help="Try files again that failed with the same content."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,10 +36,10 @@ def cli() -> None:
 
 
 @cli.command()
-@_input_option
+@input_option
 @lake_option
-@_dataset_option
-@_retry_option
+@dataset_option
+@retry_option
 def ingest(inputs: Sequence[str], lake_path: Path, dataset: str | None, retry_failed: bool) -> None:
     """Read new files into Bronze, and nothing more.
 
@@ -57,10 +54,10 @@ def ingest(inputs: Sequence[str], lake_path: Path, dataset: str | None, retry_fa
 
 
 @cli.command()
-@_input_option
+@input_option
 @lake_option
-@_dataset_option
-@_retry_option
+@dataset_option
+@retry_option
 @click.option("--full-refresh", is_flag=True, help="Build derived tables anew; evidence stays.")
 def run(
     inputs: Sequence[str],
@@ -178,6 +175,8 @@ def bench(inputs: Path, out: Path, megabytes: int | None) -> None:
 
 cli.add_command(catalogue)
 cli.add_command(fetch)
+cli.add_command(history)
+cli.add_command(daily)
 
 
 @cli.group()

@@ -22,3 +22,10 @@ format_option = click.option(
     default="table",
     show_default=True,
 )
+input_option = click.option(
+    "--input", "inputs", multiple=True, help="Folder, file, glob or ZIP; may be given again."
+)
+dataset_option = click.option("--dataset", help="Dataset of files whose name and feed id do not say it.")
+retry_option = click.option(
+    "--retry-failed", is_flag=True, help="Try files again that failed with the same content."
+)

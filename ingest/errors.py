@@ -45,6 +45,10 @@ class FetchError(LakehouseError):
     """A published file cannot be had, or is not what it should be."""
 
 
+class StreamError(LakehouseError):
+    """The stream that wakes the ingest cannot run."""
+
+
 class FileReadError(LakehouseError):
     """One file cannot be read as what its contract says.
 

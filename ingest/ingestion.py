@@ -15,7 +15,7 @@ from ingest import bronze
 from ingest.contracts import Contract
 from ingest.lake import Lake
 from ingest.progress import Progress
-from ingest.sources import ProbedFile, find_sources, probe
+from ingest.sources import ProbedFile, Source, find_sources, probe
 
 log = logging.getLogger("lakehouse")
 
@@ -39,6 +39,11 @@ class Findings:
         """Size of what will be captured."""
         return sum(file.size_bytes for file in self.new)
 
+    @property
+    def new_records(self) -> int:
+        """Records of what will be captured, by the independent count."""
+        return sum(part.records_found for file in self.new for part in file.parts)
+
 
 def look(
     inputs: Sequence[str],
@@ -54,10 +59,23 @@ def look(
     Raises:
         InputError: An input names nothing.
     """
+    sources = list(find_sources(inputs))
+    return look_at(sources, lake, contracts, progress, dataset=dataset, retry_failed=retry_failed)
+
+
+def look_at(
+    sources: Sequence[Source | ProbedFile],
+    lake: Lake,
+    contracts: Mapping[str, Contract],
+    progress: Progress,
+    *,
+    dataset: str | None = None,
+    retry_failed: bool = False,
+) -> Findings:
+    """Look at files that were found: see ``look``."""
     known = lake.known_files()
     findings = Findings()
     seen: set[tuple[str, str | None]] = set()
-    sources = list(find_sources(inputs))
     progress.start("looking at files", len(sources))
     for source in sources:
         if isinstance(source, ProbedFile):
@@ -74,7 +92,7 @@ def look(
                 probed.status = "known"
             seen.add((probed.file_sha256, probed.record_type))
         getattr(findings, probed.status).append(probed)
-        progress.advance(sum(part.records_found for part in probed.parts))
+        progress.advance(sum(part.records_found for part in probed.parts), size_bytes=probed.size_bytes)
     progress.stop()
     return findings
 
@@ -142,7 +160,9 @@ def ingest(
                 record_type = jobs[job]
                 counts[record_type] = bronze.captured(lake, contracts[record_type], batch)
                 progress.advance(
-                    sum(n for n, _ in counts[record_type].values()), files=len(files[record_type])
+                    sum(n for n, _ in counts[record_type].values()),
+                    files=len(files[record_type]),
+                    size_bytes=sum(file.size_bytes for file in files[record_type]),
                 )
         progress.stop()
     rows = [row for file in findings.new for row in _new_rows(file, counts, batch)]

@@ -18,7 +18,7 @@ from ingest.bronze import create_table
 from ingest.contracts import Contract, check_dataset, load_children, load_contracts
 from ingest.environment import check_disk, check_java, jar_paths, pipeline_version
 from ingest.lake import Lake
-from ingest.progress import make_progress
+from ingest.progress import Progress, make_progress
 from ingest.session import start_on
 from ingest.vetting import vet
 
@@ -66,15 +66,42 @@ def run_main_job(lake: Lake, options: Options, phases: Phases | None = None) -> 
     Raises:
         LakehouseError: Wrong use, or something that the user can mend.
     """
-    # In a log there is no width to keep to, and names cut short help nobody.
-    console = Console(width=None if sys.stdout.isatty() else 140)
     phases = Phases() if phases is None else phases
+    _, session = ingest_new(lake, options, "run", phases)
+    return judge_and_report(lake, phases, make_console(), session, full_refresh=options.full_refresh)
+
+
+def make_console() -> Console:
+    """Where reports go. In a log there is no width to keep to, and names cut short help nobody."""
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
+def judge_and_report(
+    lake: Lake,
+    phases: Phases,
+    console: Console,
+    session: Callable[[], SparkSession] | None,
+    *,
+    full_refresh: bool = False,
+) -> int:
+    """Build and test all models on what is in Bronze, and print the summary.
+
+    Args:
+        lake: The lake.
+        phases: Where the seconds of each phase go.
+        console: Where the summary goes.
+        session: What gives the session; None where nothing came that needed it. Then nothing is
+            built either if the last run judged all there is.
+        full_refresh: Build derived tables anew.
+
+    Returns:
+        See ``run_main_job``.
+    """
     fingerprint = {"project": transform.project_hash(), "pipeline_version": pipeline_version()}
     state = lake.read_state("last_run")
-    _, session = ingest_new(lake, options, "run", phases)
     if (
         session is None
-        and not options.full_refresh
+        and not full_refresh
         and state.get("fingerprint") == fingerprint
         and state.get("versions") == lake.versions()
     ):
@@ -87,12 +114,10 @@ def run_main_job(lake: Lake, options: Options, phases: Phases | None = None) -> 
     with phases.time("start Spark"):
         (session or session_starter(lake, 0))()
     changed = None
-    if not options.full_refresh and state.get("fingerprint") == fingerprint:
+    if not full_refresh and state.get("fingerprint") == fingerprint:
         changed = _changed_sources(state["versions"], lake.versions())
     with phases.time("dbt"):
-        outcome = transform.build(
-            lake, pipeline_version(), full_refresh=options.full_refresh, sources=changed
-        )
+        outcome = transform.build(lake, pipeline_version(), full_refresh=full_refresh, sources=changed)
     if outcome.error:
         log.error("dbt could not run: %s", outcome.error)
         return 1
@@ -133,11 +158,7 @@ def ingest_new(
     Raises:
         LakehouseError: Wrong use, or something that the user can mend. Nothing was written.
     """
-    contracts = load_contracts(transform.models_dir())
-    if options.dataset is not None:
-        check_dataset(contracts, options.dataset)
-    check_java()
-    jar_paths()
+    contracts = usable_contracts(options.dataset)
     progress = make_progress()
     with phases.time("look"):
         findings = ingestion.look(
@@ -152,8 +173,46 @@ def ingest_new(
         # A lake of an earlier version may lack a table or a column that models read.
         lake.create_operations()
         return None, None
-    check_disk(lake.path, MINIMUM_DISK_BYTES + DISK_FACTOR * findings.new_bytes)
     session = session_starter(lake, findings.new_bytes)
+    batch = ingest_findings(lake, contracts, findings, command, phases, progress, session)
+    return batch, session
+
+
+def usable_contracts(dataset: str | None) -> dict[str, Contract]:
+    """Load the contracts, and check what a run needs before it looks at any file.
+
+    Args:
+        dataset: What the user says that files are of, if anything.
+
+    Raises:
+        LakehouseError: A contract cannot work, the dataset is unknown, or Java or a jar is missing.
+    """
+    contracts = load_contracts(transform.models_dir())
+    if dataset is not None:
+        check_dataset(contracts, dataset)
+    check_java()
+    jar_paths()
+    return contracts
+
+
+def ingest_findings(
+    lake: Lake,
+    contracts: dict[str, Contract],
+    findings: ingestion.Findings,
+    command: str,
+    phases: Phases,
+    progress: Progress,
+    session: Callable[[], SparkSession],
+) -> str | None:
+    """Write what a look found as one batch, with the tables and vetted rules that it needs.
+
+    Returns:
+        The batch's id, or None where there was nothing to write.
+
+    Raises:
+        LakehouseError: A rule cannot work, or the disk is too full. Nothing was written.
+    """
+    check_disk(lake.path, MINIMUM_DISK_BYTES + DISK_FACTOR * findings.new_bytes)
     with phases.time("start Spark"):
         spark = session()
     with phases.time("check rules"):
@@ -162,7 +221,7 @@ def ingest_new(
     with phases.time("ingest"):
         for contract in contracts.values():
             create_table(spark, lake, contract)
-        batch = ingestion.ingest(
+        return ingestion.ingest(
             session,
             lake,
             contracts,
@@ -171,7 +230,6 @@ def ingest_new(
             command=command,
             pipeline_version=pipeline_version(),
         )
-    return batch, session
 
 
 def _vet_once(spark: SparkSession, lake: Lake, contracts: dict[str, Contract]) -> None:

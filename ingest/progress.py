@@ -22,8 +22,8 @@ class Progress(Protocol):
     def start(self, what: str, files: int) -> None:
         """A step begins over so many files."""
 
-    def advance(self, records: int, files: int = 1) -> None:
-        """So many files and records more are done."""
+    def advance(self, records: int, files: int = 1, size_bytes: int = 0) -> None:
+        """So many files, records and bytes more are done."""
 
     def stop(self) -> None:
         """The step is over."""
@@ -34,7 +34,7 @@ class TerminalProgress:
 
     def start(self, what: str, files: int) -> None:
         """See Progress."""
-        self._records, self._began = 0, time.monotonic()
+        self._records, self._bytes, self._began = 0, 0, time.monotonic()
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -45,10 +45,12 @@ class TerminalProgress:
         self._task = self._bar.add_task(what, total=files, rate="")
         self._bar.start()
 
-    def advance(self, records: int, files: int = 1) -> None:
+    def advance(self, records: int, files: int = 1, size_bytes: int = 0) -> None:
         """See Progress."""
         self._records += records
-        self._bar.update(self._task, advance=files, rate=_rate(self._records, self._began))
+        self._bytes += size_bytes
+        rate = describe_rate(self._records, self._bytes, time.monotonic() - self._began)
+        self._bar.update(self._task, advance=files, rate=rate)
 
     def stop(self) -> None:
         """See Progress."""
@@ -60,13 +62,14 @@ class LogProgress:
 
     def start(self, what: str, files: int) -> None:
         """See Progress."""
-        self._what, self._files, self._done, self._records = what, files, 0, 0
+        self._what, self._files, self._done, self._records, self._bytes = what, files, 0, 0, 0
         self._began = self._told = time.monotonic()
 
-    def advance(self, records: int, files: int = 1) -> None:
+    def advance(self, records: int, files: int = 1, size_bytes: int = 0) -> None:
         """See Progress."""
         self._done += files
         self._records += records
+        self._bytes += size_bytes
         if time.monotonic() - self._told >= LOG_EVERY_SECONDS:
             self._told = time.monotonic()
             self._say()
@@ -77,13 +80,18 @@ class LogProgress:
             self._say()
 
     def _say(self) -> None:
-        rate = _rate(self._records, self._began)
+        rate = describe_rate(self._records, self._bytes, time.monotonic() - self._began)
         log.info("%s: %d of %d files, %s", self._what, self._done, self._files, rate)
 
 
-def _rate(records: int, began: float) -> str:
-    seconds = max(time.monotonic() - began, 0.001)
-    return f"{records:,} records, {records / seconds:,.0f}/s"
+def describe_rate(records: int, size_bytes: int, seconds: float) -> str:
+    """Say how much was done in so many seconds, and how quickly."""
+    seconds = max(seconds, 0.001)
+    megabytes = size_bytes / 1e6
+    return (
+        f"{records:,} records, {megabytes:,.1f} MB, {seconds:,.1f} s: {megabytes / seconds:,.1f} MB/s, "
+        f"{records / seconds:,.0f} records/s"
+    )
 
 
 def make_progress() -> Progress:

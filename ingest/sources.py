@@ -39,6 +39,8 @@ class Source:
 
     path: str
     member: str | None = None
+    # Unpacked, as the archive says; of a member only.
+    member_bytes: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:
@@ -159,6 +161,19 @@ def find_sources(inputs: Sequence[str]) -> Iterator[Source | ProbedFile]:
     Raises:
         InputError: An input names nothing.
     """
+    for path in find_files(inputs):
+        if path.suffix.lower() == ".zip":
+            yield from _members(path)
+        else:
+            yield Source(str(path))
+
+
+def find_files(inputs: Sequence[str]) -> Iterator[Path]:
+    """Find files, ZIPs unopened: each once, by its absolute path, in a stable order.
+
+    Raises:
+        InputError: An input names nothing.
+    """
     if not inputs:
         raise InputError("There is nothing to read. Name a folder, a glob or files: --input <path>.")
     seen: set[Path] = set()
@@ -186,10 +201,7 @@ def find_sources(inputs: Sequence[str]) -> Iterator[Source | ProbedFile]:
             if absolute in seen:
                 continue
             seen.add(absolute)
-            if absolute.suffix.lower() == ".zip":
-                yield from _members(absolute)
-            else:
-                yield Source(str(absolute))
+            yield absolute
 
 
 def _members(path: Path) -> Iterator[Source | ProbedFile]:
@@ -201,7 +213,7 @@ def _members(path: Path) -> Iterator[Source | ProbedFile]:
         yield _failed(whole, "BAD_ZIP", f"{path} is no whole ZIP: {error}. Fetch it again.")
         return
     for info in infos:
-        source = Source(str(path), info.filename)
+        source = Source(str(path), info.filename, info.file_size)
         parts = PurePosixPath(info.filename.replace("\\", "/")).parts
         if info.filename.startswith(("/", "\\")) or ".." in parts or ":" in (parts or ("",))[0]:
             yield _failed(

@@ -39,6 +39,7 @@ __all__ = [
     "cut",
     "encoding_of",
     "feed_id",
+    "feed_text",
 ]
 
 
@@ -78,10 +79,16 @@ def cut(data: bytes, fmt: XmlFormat) -> Iterator[Record]:
 
 
 def feed_id(data: bytes) -> str | None:
-    """Read the text of the feed's own ``<id>``, wherever it stands among the feed's children.
+    """Read the text of the feed's own ``<id>``: see ``feed_text``."""
+    return feed_text(data, "id")
+
+
+def feed_text(data: bytes, name: str) -> str | None:
+    """Read the text of a child of the feed, wherever it stands among the feed's children.
 
     Args:
         data: The whole file.
+        name: The child's local name, such as ``id`` or ``updated``.
 
     Returns:
         The text without surrounding white space; None where there is none, or damage hides it.
@@ -91,19 +98,21 @@ def feed_id(data: bytes) -> str | None:
     """
     encoding = detect(data)
     scan = utf8(scannable(data, encoding), encoding)
-    finder = _FeedId()
+    finder = _FeedText(name)
     # Nearly always it stands at the top. The rest goes in one piece, because expat reads a long
     # token anew with each piece of it.
     for chunk in (scan[:8192], scan[8192:]):
         found = finder.feed(chunk)
         if found is not None:
             return found or None
-    # Damage before the id ended the parse. What stands between the last record and the feed's
+    # Damage before the child ended the parse. What stands between the last record and the feed's
     # end, or before the first record, is the feed's own.
     tail = scan[max(scan.rfind(b"entry>"), scan.rfind(b"/>")) :]
     first = re.search(rb"<(?:[^\s<>/:]+:)?(?:deleted-)?entry[\s/>]", scan)
     for part in (scan[: first.start()] if first else b"", tail):
-        match = re.search(rb"<(?:[^\s<>/:!?]+:)?id(?:\s[^<>]*)?>([^<]*)</", part)
+        match = re.search(
+            rb"<(?:[^\s<>/:!?]+:)?" + re.escape(name).encode() + rb"(?:\s[^<>]*)?>([^<]*)</", part
+        )
         if match and match[1].strip():
             return match[1].decode("utf-8", "replace").strip()
     return None
@@ -242,13 +251,14 @@ def _moved(text: bytes, line: int, column: int) -> tuple[int, int]:
     return line + lines, length + (1 if lines else column)
 
 
-class _FeedId:
-    """Reads a feed up to the end of its own id."""
+class _FeedText:
+    """Reads a feed up to the end of one of its own children."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._depth = 0
         self._text: list[str] = []
-        self._in_id = self._found = self._stuck = False
+        self._inside = self._found = self._stuck = False
         self._parser = expat.ParserCreate("utf-8")
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -266,18 +276,18 @@ class _FeedId:
         local = name.rpartition(":")[2]
         if self._depth == 0 and local != "feed":
             self._stuck = True
-        self._in_id = self._depth == 1 and local == "id" and not self._stuck
+        self._inside = self._depth == 1 and local == self._name and not self._stuck
         self._depth += 1
 
     def _end(self, _: str) -> None:
         self._depth -= 1
-        if self._in_id and self._depth == 1:
-            self._in_id, self._found = False, True
+        if self._inside and self._depth == 1:
+            self._inside, self._found = False, True
             # Nothing else is asked, and expat goes on much faster with nobody listening.
             self._parser.StartElementHandler = None
             self._parser.EndElementHandler = None
             self._parser.CharacterDataHandler = None
 
     def _characters(self, data: str) -> None:
-        if self._in_id:
+        if self._inside:
             self._text.append(data)
