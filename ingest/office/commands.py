@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _TABLE_LIMIT = 50
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_NEXT = "'lakehouse replay' sends corrected records through the gate again."
+_NEXT = "Corrections wait in bronze.quarantine_events; sending them through the gate is not built yet."
 
 
 class _Age(click.ParamType[timedelta]):
@@ -228,7 +228,7 @@ def reopen(**given: Any) -> None:
 )
 @_note_options
 def correct(source: Any, editor: bool, assignments: Sequence[str], **given: Any) -> None:
-    """Give records a new text. The evidence stays; 'lakehouse replay' sends the new text.
+    """Give records a new text. The evidence stays; the new text waits for re-entry.
 
     With --set every column is a text. An expression that gives null leaves its record as it is.
 

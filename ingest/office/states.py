@@ -21,7 +21,7 @@ STATES = (
     "purged",
 )
 OPEN_STATES = ("pending", "investigated", "corrected", "exhausted")
-"""States in which somebody, or the next replay, still has to do something."""
+"""States in which somebody, or the next re-entry, still has to do something."""
 
 LEADS_TO = {
     "investigated": "investigated",
@@ -56,7 +56,7 @@ _HOW = {
     "pending": "It is open already: investigate, correct or discard it.",
     "investigated": "Correct or discard it.",
     "corrected": (
-        "It waits for 'lakehouse replay'. To decide anew, take the correction back first: "
+        "It waits to be sent through the gate again. To decide anew, take the correction back first: "
         "lakehouse quarantine reopen {id} --because '...'"
     ),
     "discarded": ("To decide anew, reopen it first: lakehouse quarantine reopen {id} --because '...'"),

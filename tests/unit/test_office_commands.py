@@ -261,7 +261,7 @@ def test_a_mass_correction_is_one_commit_and_says_what_comes_next(lake: Lake) ->
     before = lake.version(TABLE)
     text = good(lake, *words)
     assert text.startswith("2 records corrected by ")
-    assert "'lakehouse replay' sends corrected records through the gate" in text
+    assert "Corrections wait in bronze.quarantine_events" in text
     assert lake.version(TABLE) == before + 1
     assert [e["corrected_payload"] for e in events(lake) if e["record_id"] == record_ids(lake)[3]] == [
         "S2,O2,C2,2,2024-05-01 00:00:00,phone,\x1b[31mred"
