@@ -262,3 +262,7 @@ def main() -> int:
         click.echo(f"lakehouse: {error}. Nothing half-written counts; mend it and run again.", err=True)
         return 2
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
