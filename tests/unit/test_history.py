@@ -48,6 +48,7 @@ def test_others_are_left_with_the_reason(tmp_path: Path) -> None:
     page(f"{MENORES}.atom")
     page("head of 2019.atom", updated="2019-12-31T00:00:00Z")
     page("nobody's.atom", feed="elsewhere")
+    page("page_20200105.atom", updated="2021-01-01T00:00:00Z")
     page("other feed_2020.atom", feed="sindicacion_1044")
     page("PlataformasAgregadasSinMenores_20200103_031345.atom")
     (tmp_path / "empty.atom").write_bytes(b"")
@@ -71,6 +72,7 @@ def test_others_are_left_with_the_reason(tmp_path: Path) -> None:
         f"{MENORES}_2020.zip!{MENORES}.atom",
         f"{MENORES}_202011.zip",
         "nobody's.atom",
+        "page_20200105.atom",
     }
     left = {name.removeprefix(prefix): why for name, why in choice.left}
     assert "empty" in left.pop("empty.atom")
