@@ -158,6 +158,9 @@ def _stream(spark: SparkSession, lake: Lake, options: DailyOptions, work: _Work)
                 _end(query, work)
                 return
     except StreamingQueryException as error:
+        if work.stop.is_set():
+            # A signal to the whole process group ends Spark's helpers too, before they are asked to.
+            return
         raise StreamError(
             f"The stream over {', '.join(options.inputs)} ended: {error}. The lake decides what is new, "
             f"not the stream's checkpoint: if the fault stays, remove {checkpoint} and start again; "

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from conftest import OF_A_BATCH, SampleLake, rows, table_contents
@@ -21,15 +22,16 @@ from ingest.lock import LakeLock
 from ingest.sample import generate
 
 HEADER = "order_id,customer_id,sku,qty,order_ts,channel,note\n"
-PATIENCE_SECONDS = 400
+# For what takes a tenth of it on an idle machine.
+PATIENCE_SECONDS = 600
 
 
-def start(code: str, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=PROJECT_ROOT)
+def start(code: str, *arguments: str, errors: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=PROJECT_ROOT, stderr=errors)
 
 
-def start_command(*arguments: str) -> subprocess.Popen[bytes]:
-    return start("import sys; from ingest.cli import main; sys.exit(main())", *arguments)
+def start_command(*arguments: str, errors: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    return start("import sys; from ingest.cli import main; sys.exit(main())", *arguments, errors=errors)
 
 
 def wait_until(process: subprocess.Popen[bytes], happened: Callable[[], bool]) -> None:
@@ -114,9 +116,41 @@ def test_a_followed_folder_with_odd_names_broken_files_and_new_content_under_a_k
     with LakeLock(lake.path, "test"):
         assert len(lake.finished_batches() - streamed_lake.finished_batches()) == 2
     broken = "select error_type from marts.dead_letters where source_file like '%CPM_%20240601.atom'"
-    assert rows(lake, broken) == [("NO_RECORDS",)]
+    assert rows(lake, broken) == [("HTML_PAGE",)]
     broken_laws = "select law from marts.law_results where offenders > 0"
     assert rows(lake, broken_laws) == []
+
+
+def test_what_is_no_files_fault_is_told_and_tried_again(
+    sample_lake: SampleLake, streamed_lake: Lake, tmp_path: Path
+) -> None:
+    landing, away = tmp_path / "landing", tmp_path / "away"
+    landing.mkdir()
+    shutil.copy(sample_lake.samples / "orders_dirty.csv", landing)
+    before = streamed_lake.versions()
+    told = tmp_path / "told"
+    with told.open("wb") as errors:
+        process = start_command(
+            "daily", "--input", str(landing), "--lake", str(streamed_lake.path), "--follow",
+            "--interval", "1", errors=errors,
+        )  # fmt: skip
+
+    def said(text: str, times: int) -> Callable[[], bool]:
+        return lambda: told.read_text("utf-8").count(text) >= times
+
+    try:
+        wait_until(process, said("every file is known", 1))
+        landing.rename(away)
+        # The folder stays away and its state is the same: the second one is a new start's.
+        wait_until(process, said("is no file and no folder", 2))
+        away.rename(landing)
+        wait_until(process, said("every file is known", 2))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert streamed_lake.versions() == before
 
 
 def test_a_year_killed_between_two_batches_goes_on_and_leaves_other_years(
