@@ -357,7 +357,7 @@ def test_a_statement_that_fails_as_a_whole_is_a_dead_letter_and_its_neighbours_a
         f"{order},C-1,SKU-1,7,2029-01-01 00:00:00,web,newer\n"
         "O-refused,C-1,SKU-1,two,2029-01-01 00:00:00,web,\n"
     )
-    entries = "select count(*) from silver.placsp_entries"
+    entries = "select count(*) from silver.placsp_entries_dispositions"
     before = rows(lake, entries)
 
     assert run_main_job(lake, Options(inputs=(str(more),))) == 1
