@@ -175,6 +175,10 @@ def test_the_order_of_arrival_does_not_matter(sample_lake: SampleLake, tmp_path:
     half = len(pages) // 2
     assert run_main_job(lake, Options(inputs=tuple(str(page) for page in pages[half:]))) == 0
     assert run_main_job(lake, Options(inputs=(str(sample_lake.samples),))) == 0
-    at_once = table_contents(sample_lake.lake, OF_A_BATCH)
-    for table, contents in table_contents(lake, OF_A_BATCH).items():
-        assert contents == at_once[table], table
+    # Of exact repeats the one that was ingested first counts, so its place may differ, and nothing else.
+    aside = OF_A_BATCH | {"record_id", "_record_id", "by_record_id", "_source_file", "_position"}
+    at_once = table_contents(sample_lake.lake, aside)
+    in_turn = table_contents(lake, aside)
+    # Outcomes of rules are told per batch: here there are two.
+    for table in in_turn.keys() - {"rule_outcomes"}:
+        assert in_turn[table] == at_once[table], table
