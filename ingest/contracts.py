@@ -10,10 +10,10 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -199,38 +199,56 @@ class ChildContract:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+_AnyContract = TypeVar("_AnyContract", Contract, ChildContract)
+
+
 def load_contracts(folder: Path) -> dict[str, Contract]:
     """Read every contract below a folder of dbt source YAML.
 
     Raises:
         ContractError: A contract cannot work. All faults are named, each with file and line.
     """
-    contracts: dict[str, Contract] = {}
-    faults: list[str] = []
-    for path in sorted(folder.glob("*.yml")):
-        for source in _document(path).get("sources", []):
-            for table in source.get("tables", []):
-                terms = table.get("config", {}).get("meta", {}).get("contract")
-                if terms is None:
-                    continue
-                try:
-                    contract = _contract(table["name"], terms, path)
-                except (KeyError, TypeError, AttributeError) as error:
-                    faults.append(
-                        f"{path}:{terms.get('__line__', '?')}: the contract of {table['name']} lacks "
-                        f"{error}. See docs/contracts.md for the keys a contract has."
-                    )
-                    continue
-                faults.extend(_faults(contract))
-                contracts[contract.record_type] = contract
-    if faults:
-        raise ContractError("Contracts that cannot work:\n  " + "\n  ".join(faults))
+    tables = (
+        (path, table)
+        for path in sorted(folder.glob("*.yml"))
+        for source in _document(path).get("sources", [])
+        for table in source.get("tables", [])
+    )
+    contracts = _load(tables, "contract", _contract)
     if not contracts:
         raise ContractError(f"There is no contract in {folder}. Add a source table with one.")
-    return contracts
+    return {contract.record_type: contract for contract in contracts}
 
 
-def _contract(record_type: str, terms: Mapping[str, Any], path: Path) -> Contract:
+def _load(
+    nodes: Iterable[tuple[Path, Mapping[str, Any]]],
+    key: str,
+    make: Callable[[Mapping[str, Any], Mapping[str, Any], Path], _AnyContract],
+) -> list[_AnyContract]:
+    """Make a contract of each table or model that has one under a key of its ``config.meta``."""
+    made: list[_AnyContract] = []
+    faults: list[str] = []
+    for path, node in nodes:
+        terms = node.get("config", {}).get("meta", {}).get(key)
+        if terms is None:
+            continue
+        try:
+            contract = make(node, terms, path)
+        except (KeyError, TypeError, AttributeError) as error:
+            faults.append(
+                f"{path}:{terms.get('__line__', '?')}: the contract of {node['name']} lacks "
+                f"{error}. See docs/contracts.md for the keys a contract has."
+            )
+            continue
+        faults.extend(_faults(contract))
+        made.append(contract)
+    if faults:
+        raise ContractError("Contracts that cannot work:\n  " + "\n  ".join(faults))
+    return made
+
+
+def _contract(table: Mapping[str, Any], terms: Mapping[str, Any], path: Path) -> Contract:
+    record_type = table["name"]
     if "schema_file" in terms:
         ddl_path = path.parent / terms["schema_file"]
         if not ddl_path.is_file():
@@ -298,26 +316,12 @@ def load_children(folder: Path) -> list[ChildContract]:
     Raises:
         ContractError: One cannot work. All faults are named, each with file and line.
     """
-    children: list[ChildContract] = []
-    faults: list[str] = []
-    for path in sorted(folder.rglob("*.yml")):
-        for model in _document(path).get("models", []):
-            terms = model.get("config", {}).get("meta", {}).get("child")
-            if terms is None:
-                continue
-            try:
-                child = _child(model, terms, path)
-            except (KeyError, TypeError, AttributeError) as error:
-                faults.append(
-                    f"{path}:{terms.get('__line__', '?')}: the contract of {model['name']} lacks "
-                    f"{error}. See docs/contracts.md for the keys a contract has."
-                )
-                continue
-            faults.extend(_faults(child))
-            children.append(child)
-    if faults:
-        raise ContractError("Contracts that cannot work:\n  " + "\n  ".join(faults))
-    return children
+    models = (
+        (path, model)
+        for path in sorted(folder.rglob("*.yml"))
+        for model in _document(path).get("models", [])
+    )
+    return _load(models, "child", _child)
 
 
 def _child(model: Mapping[str, Any], terms: Mapping[str, Any], path: Path) -> ChildContract:

@@ -88,7 +88,7 @@ def load_history(lake: Lake, options: HistoryOptions) -> int:
     code = files = records = size = 0
     for number, part in enumerate(parts, start=1):
         with phases.time("look"):
-            findings = ingestion.look_at(
+            findings = ingestion.look(
                 part,
                 lake,
                 contracts,

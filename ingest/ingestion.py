@@ -15,7 +15,7 @@ from ingest import bronze
 from ingest.contracts import Contract
 from ingest.lake import Lake
 from ingest.progress import Progress
-from ingest.sources import ProbedFile, Source, find_sources, probe
+from ingest.sources import ProbedFile, Source, probe
 
 log = logging.getLogger("lakehouse")
 
@@ -46,24 +46,6 @@ class Findings:
 
 
 def look(
-    inputs: Sequence[str],
-    lake: Lake,
-    contracts: Mapping[str, Contract],
-    progress: Progress,
-    *,
-    dataset: str | None = None,
-    retry_failed: bool = False,
-) -> Findings:
-    """Look at every input file once: what is new, known, broken or nobody's.
-
-    Raises:
-        InputError: An input names nothing.
-    """
-    sources = list(find_sources(inputs))
-    return look_at(sources, lake, contracts, progress, dataset=dataset, retry_failed=retry_failed)
-
-
-def look_at(
     sources: Sequence[Source | ProbedFile],
     lake: Lake,
     contracts: Mapping[str, Contract],
@@ -72,7 +54,7 @@ def look_at(
     dataset: str | None = None,
     retry_failed: bool = False,
 ) -> Findings:
-    """Look at files that were found: see ``look``."""
+    """Look at every file that was found once: what is new, known, broken or nobody's."""
     known = lake.known_files()
     findings = Findings()
     seen: set[tuple[str, str | None]] = set()

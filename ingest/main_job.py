@@ -20,6 +20,7 @@ from ingest.environment import check_disk, check_java, jar_paths, pipeline_versi
 from ingest.lake import Lake
 from ingest.progress import Progress, make_progress
 from ingest.session import start_on
+from ingest.sources import find_sources
 from ingest.vetting import vet
 
 log = logging.getLogger("lakehouse")
@@ -162,7 +163,7 @@ def ingest_new(
     progress = make_progress()
     with phases.time("look"):
         findings = ingestion.look(
-            options.inputs,
+            list(find_sources(options.inputs)),
             lake,
             contracts,
             progress,

@@ -51,15 +51,7 @@ def _faults(spark: SparkSession, contract: Contract) -> Iterator[str]:
         columns.append(f"`{field.name}` {field.spark_type}")
         columns.append(f"`raw_{field.name}` {_text_type(field)}")
     typed = spark.createDataFrame([], ", ".join(columns))
-    for rule in contract.rules:
-        if rule.when is None:
-            continue
-        place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}"
-        found, fault = _asked(typed, f"\n{rule.when}\n")
-        if fault:
-            yield f"{place}: when {fault}"
-        if found not in (None, "boolean"):
-            yield f"{place}: when must say yes or no, and gives {found}."
+    yield from _rule_faults(typed, contract, "(\n{}\n)", "boolean")
 
 
 def _child_faults(
@@ -100,15 +92,23 @@ def _child_faults(
         columns.append(f"`{child.record_type}` ARRAY<STRUCT<{', '.join(fields)}>>")
     typed = spark.createDataFrame([], ", ".join(columns))
     for child in children:
-        for rule in child.rules:
-            if rule.when is None:
-                continue
-            place = f"{child.path}:{rule.line}: {child.record_type}, rule {rule.code}"
-            found, fault = _asked(typed, f"transform({child.record_type}, child -> (\n{rule.when}\n))")
-            if fault:
-                yield f"{place}: when {fault}"
-            if found not in (None, "array<boolean>"):
-                yield f"{place}: when must say yes or no, and gives {found}."
+        over = f"transform({child.record_type}, child -> (\n{{}}\n))"
+        yield from _rule_faults(typed, child, over, "array<boolean>")
+
+
+def _rule_faults(
+    typed: DataFrame, contract: Contract | ChildContract, over: str, wanted: str
+) -> Iterator[str]:
+    """What is wrong with predicates, asked as ``over`` puts them; each must give the wanted type."""
+    for rule in contract.rules:
+        if rule.when is None:
+            continue
+        place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}"
+        found, fault = _asked(typed, over.replace("{}", rule.when))
+        if fault:
+            yield f"{place}: when {fault}"
+        if found not in (None, wanted):
+            yield f"{place}: when must say yes or no, and gives {found}."
 
 
 def _asked(frame: DataFrame, expression: str) -> tuple[str | None, str | None]:

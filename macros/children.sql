@@ -29,7 +29,6 @@
   {% set done = done_until() %}
   {% set terms = contract(record_type) %}
   {% set tables = children_of(record_type) %}
-  {% set batches = accepted_batches(record_type, done) %}
 with
 
 verdicts as (
@@ -56,9 +55,8 @@ bronze as (
     {% for table in tables %}
     coalesce({{ table['from'] }}, array()) as raw_{{ table.table }}{{ ',' if not loop.last }}
     {% endfor %}
-    {% if not tables %}1 as nothing{% endif %}
   from {{ ref('stg_' ~ record_type) }}
-  where {{ batches }}
+  where {{ judged_batches(record_type, done) }}
 ),
 
 typed as (
@@ -75,7 +73,6 @@ typed as (
       )
     ) as {{ table.table }}{{ ',' if not loop.last }}
     {% endfor %}
-    {% if not tables %}1 as nothing{% endif %}
   from verdicts
   inner join bronze on verdicts._record_id = bronze._record_id
 ),
@@ -105,7 +102,6 @@ compared as (
     ) as misfits_{{ table.table }}{{ ',' if not loop.last }}
     {% endif %}
     {% endfor %}
-    {% if not tables %}1 as nothing{% endif %}
   from typed
 ),
 
@@ -156,12 +152,6 @@ select * from asked
 {% endmacro %}
 
 
-{% macro can_misfit(type) %}
-  {#- Whether a text may fail to convert to this type. -#}
-  {{ return(type not in ['string', 'native', 'text', 'array<string>']) }}
-{% endmacro %}
-
-
 {% macro child_misfit_text(field) %}
   {#- What a child's value that did not convert says: the text, or the first of an array's. -#}
   {%- set raw = '(' ~ field['from'] ~ ')' -%}
@@ -178,23 +168,8 @@ select * from asked
   {%- if rule.misfit -%}
     exists(misfits, item -> item.field in ('{{ rule.misfit | join("', '") }}'))
   {%- else -%}
-    coalesce(
-      (
-        {{ rule.when }}
-      ),
-      {{ 'true' if rule.on_null == 'refuse' else 'false' }}
-    )
+    {{ total_predicate(rule) }}
   {%- endif -%}
-{% endmacro %}
-
-
-{% macro accepted_batches(record_type, done) %}
-  {#- A condition on `_batch_id` that leaves the batches with verdicts after `done`. -#}
-  {% if not done or not execute %}{{ return('true') }}{% endif %}
-  {% set batches = run_query(
-    "select distinct _batch_id from " ~ ref(record_type ~ '_judged') ~ " where _judged_at > " ~ done
-    ).columns[0].values() %}
-  {{ return("_batch_id in ('" ~ batches | join("', '") ~ "')" if batches | length else 'false') }}
 {% endmacro %}
 
 

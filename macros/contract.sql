@@ -47,7 +47,10 @@
 
 
 {% macro own_contracts() %}
-  {#- One text for the contracts that the model at hand hangs on: `verdicts_of` of its meta. -#}
+  {#- One text for the contracts that the model at hand hangs on, `verdicts_of` of its meta; asked once. -#}
   {% if not execute %}{{ return('') }}{% endif %}
-  {{ return(verdict_contracts(model.config.meta.verdicts_of)) }}
+  {% if model.get('_own_contracts') is none %}
+    {% do model.update({'_own_contracts': verdict_contracts(model.config.meta.verdicts_of)}) %}
+  {% endif %}
+  {{ return(model['_own_contracts']) }}
 {% endmacro %}

@@ -24,7 +24,6 @@
     {% endif %}
   {% else %}
     {% set judged = record_types %}
-    {% for record_type in var('parents') %}{% do parents.append(ref(record_type ~ '_children')) %}{% endfor %}
     {% set parents = var('parents') %}
   {% endif %}
 with
@@ -88,8 +87,10 @@ with
     _record_id as record_id,
     payload
   from {{ ref('stg_' ~ record_type) }}
-  where {{ refused_batches(
-    record_type, "timestamp'" ~ worked_in[record_type] ~ "Z'" if worked_in.get(record_type) else none
+  where {{ judged_batches(
+    record_type,
+    "timestamp'" ~ worked_in[record_type] ~ "Z'" if worked_in.get(record_type) else none,
+    'size(failure_reasons) > 0'
   ) }}
 ),
 

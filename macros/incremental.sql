@@ -16,12 +16,10 @@
       {{ create_table_as(false, this, compiled_code) }}
     {% endcall %}
   {% elif strategy == 'append' %}
-    {% do run_query('set spark.databricks.delta.schema.autoMerge.enabled=true') %}
     {% call statement('main') %}
-      insert into {{ this }} by name
+      insert with schema evolution into {{ this }} by name
       {{ compiled_code }}
     {% endcall %}
-    {% do run_query('set spark.databricks.delta.schema.autoMerge.enabled=false') %}
   {% else %}
     {% call statement('main') %}
       {{ get_merge_sql(this, '(' ~ compiled_code ~ ')', config.get('unique_key'), none, none) }}

@@ -42,7 +42,7 @@ asked as (
     {{ rule_predicate(rule, fields) }} as _is_{{ rule.code | lower }},
     {% endfor %}
     filter(array(
-      {% for field in fields if field.type not in ('string', 'native', 'text', 'array<string>') %}
+      {% for field in fields if can_misfit(field.type) %}
       case
         when {{ misfit('raw_' ~ field.name, field.name, field.type) }} then {{ misfit_text(field) }}
       end{{ ',' if not loop.last }}
@@ -102,11 +102,17 @@ select * from judged
       {{ ' or ' if not loop.first }}({{ misfit('raw_' ~ name, name, field.type) }})
     {%- endfor -%}
   {%- else -%}
+    {{ total_predicate(rule) }}
+  {%- endif -%}
+{% endmacro %}
+
+
+{% macro total_predicate(rule) %}
+  {#- A rule's `when`, with what its null means. -#}
 coalesce(
       (
         {{ rule.when }}
       ),
       {{ 'true' if rule.on_null == 'refuse' else 'false' }}
     )
-  {%- endif -%}
-{% endmacro %}
+{%- endmacro %}

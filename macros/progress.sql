@@ -82,6 +82,6 @@
   {% set record_types = config.get('meta', {}).get('verdicts_of') %}
   {% if not execute or not record_types %}{{ return(false) }}{% endif %}
   {% set found = kept().contracts %}
-  {% set current = verdict_contracts(record_types) %}
+  {% set current = own_contracts() %}
   {{ return(found[0] is not none and (found[0] != current or found[1] != current)) }}
 {% endmacro %}

@@ -43,7 +43,6 @@ rules as (
     max(_judged_at) as judged_at,
     array(
       {% for table in children_of(record_type) %}
-      {% set codes = table.rules | map(attribute='code') | list %}
       named_struct(
         'record_type', '{{ table.table }}',
         'records', coalesce(sum(size({{ table.table }})), 0),

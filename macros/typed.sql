@@ -94,6 +94,12 @@ trim({{ expression }})
 {% endmacro %}
 
 
+{% macro can_misfit(type) %}
+  {#- Whether a text may fail to convert to this type. -#}
+  {{ return(type not in ['string', 'native', 'text', 'array<string>']) }}
+{% endmacro %}
+
+
 {% macro misfit(raw, value, type) %}
   {#- Whether there was a text that did not convert. Never null. -#}
   {%- if type.startswith('array<') -%}

@@ -14,13 +14,13 @@
 {% endmacro %}
 
 
-{% macro refused_batches(record_type, done) %}
-  {#- A condition on `_batch_id` that leaves the batches with refused records judged after `done`, so
-  that payloads of other batches are not read. Nothing is left out where nothing is done yet. -#}
+{% macro judged_batches(record_type, done, condition='true') %}
+  {#- A condition on `_batch_id` that leaves the batches with records judged after `done` of which the
+  condition holds, so that other batches are not read. Nothing is left out where nothing is done yet. -#}
   {% if not done or not execute %}{{ return('true') }}{% endif %}
   {% set batches = run_query(
     "select distinct _batch_id from " ~ ref(record_type ~ '_judged') ~ " where _judged_at > " ~ done
-    ~ " and size(failure_reasons) > 0").columns[0].values() %}
+    ~ " and " ~ condition).columns[0].values() %}
   {{ return("_batch_id in ('" ~ batches | join("', '") ~ "')" if batches | length else 'false') }}
 {% endmacro %}
 
@@ -50,7 +50,7 @@ bronze as (
     _record_id,
     payload
   from {{ ref('stg_' ~ record_type) }}
-  where {{ refused_batches(record_type, done) }}
+  where {{ judged_batches(record_type, done, 'size(failure_reasons) > 0') }}
 ),
 
 quarantined as (

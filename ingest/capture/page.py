@@ -8,8 +8,11 @@ from datetime import datetime
 from xml.parsers import expat
 
 from ingest.capture.encoding import detect
-from ingest.capture.xml import ATOM
+from ingest.capture.xml import ATOM, FIRST_RECORD
 from ingest.errors import FileReadError
+
+# How every end tag of a record ends, whatever its prefix.
+_LAST_TAG = b"entry>"
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,22 @@ class PageHead:
         return self.links.get("next")
 
 
-def read_page_head(data: bytes) -> PageHead:
+def read_page_head(data: bytes, *, check: bool = True) -> PageHead:
     """Read what a page says of itself, as far as damage allows.
+
+    Args:
+        data: The whole page.
+        check: Whether to read its records too, to know whether the page is well-formed. Without, only
+            what stands before the first record and behind the last is read, many times as fast.
 
     Raises:
         FileReadError: It is no XML in a known encoding, or its root is no Atom feed.
     """
     encoding = detect(data)
     text = data[encoding.bom_length :].decode(encoding.name, "replace").encode("utf-8", "replace")
+    if not check and (first := FIRST_RECORD.search(text)):
+        end = text.rfind(_LAST_TAG)
+        text = text[: first.start()] + text[max(end + len(_LAST_TAG), first.start()) :]
     reader = _HeadReader()
     fault = None
     try:

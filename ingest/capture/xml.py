@@ -30,8 +30,12 @@ from ingest.capture.xml_walk import Walker
 from ingest.errors import FileReadError
 from ingest.schema import Node
 
+# The start tag of any record, whatever its prefix.
+FIRST_RECORD = re.compile(rb"<(?:[^\s<>/:]+:)?(?:deleted-)?entry[\s/>]")
+
 __all__ = [
     "ATOM",
+    "FIRST_RECORD",
     "TOMBSTONES",
     "XmlFormat",
     "check_page",
@@ -108,7 +112,7 @@ def feed_text(data: bytes, name: str) -> str | None:
     # Damage before the child ended the parse. What stands between the last record and the feed's
     # end, or before the first record, is the feed's own.
     tail = scan[max(scan.rfind(b"entry>"), scan.rfind(b"/>")) :]
-    first = re.search(rb"<(?:[^\s<>/:]+:)?(?:deleted-)?entry[\s/>]", scan)
+    first = FIRST_RECORD.search(scan)
     for part in (scan[: first.start()] if first else b"", tail):
         match = re.search(
             rb"<(?:[^\s<>/:!?]+:)?" + re.escape(name).encode() + rb"(?:\s[^<>]*)?>([^<]*)</", part

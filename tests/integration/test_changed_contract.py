@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import Checkout, copy_checkout
+from conftest import Checkout, copy_checkout, rows
 
 from ingest.lake import Lake
-from ingest.query import connect
 
 ORDERS = """\
 order_id,customer_id,sku,qty,order_ts,channel,note,colour
@@ -34,11 +33,6 @@ def change_rule(contract: Path, code: str, key: str, value: str) -> None:
     )
     assert changes == 1, f"{code} has no {key} in {contract}"
     contract.write_text(text, "utf-8")
-
-
-def rows(lake: Lake, sql: str) -> list[tuple[object, ...]]:
-    with connect(lake.path) as connection:
-        return connection.execute(sql).fetchall()
 
 
 @dataclass(frozen=True)

@@ -58,16 +58,7 @@ ranked as (
 
 codes as (
   select
-    list_id,
-    list_version,
-    cited_as,
-    list_uri,
-    code,
-    name_es,
-    name_en,
-    source_file,
-    file_sha256,
-    loaded_at,
+    * except (edition, version_age),
     coalesce(name_es, name_en) as code_name,
     version_age = 1 as is_newest_version
   from ranked

@@ -7,13 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import SampleLake
+from conftest import SampleLake, rows
 from dbt.cli.main import dbtRunner
 
 from ingest.catalogue import load_catalogue
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
-from ingest.query import connect
 from ingest.session import start_on
 from ingest.transform import invoke_dbt
 
@@ -29,11 +28,6 @@ LIST = """<gc:CodeList xmlns:gc="http://docs.oasis-open.org/codelist/ns/generico
 <SimpleCodeList><Row><Value ColumnRef="code"><SimpleValue>{code}</SimpleValue></Value>
 <Value ColumnRef="nombre"><SimpleValue>{name}</SimpleValue></Value></Row></SimpleCodeList></gc:CodeList>
 """
-
-
-def rows(lake: Lake, sql: str) -> list[tuple[object, ...]]:
-    with connect(lake.path) as connection:
-        return connection.execute(sql).fetchall()
 
 
 @pytest.fixture
