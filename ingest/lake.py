@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,18 @@ class Lake:
     def table_path(self, schema: str, table: str) -> Path:
         """Where a table lies, whether it is there or not."""
         return self.path / schema / table
+
+    def size(self, enough: int) -> int:
+        """Bytes of the tables' files, counted no further than to ``enough``."""
+        found = 0
+        for schema in SCHEMAS:
+            for file in (self.path / schema).rglob("*.parquet"):
+                # A file that another process deletes meanwhile has no size.
+                with suppress(FileNotFoundError):
+                    found += file.stat().st_size
+                if found >= enough:
+                    return found
+        return found
 
     def tables(self) -> list[tuple[str, str]]:
         """The Delta tables that lie in the lake, as (schema, table), sorted."""

@@ -19,11 +19,23 @@ from ingest.lake import SCHEMAS, Lake
 CORES = os.cpu_count() or 2
 # Input from which on the optimising compiler pays for itself.
 LONG_RUN_BYTES = 200_000_000
+# Up to this much of input and lake together, Spark spends its time on planning and compiling.
+SMALL_BYTES = 20_000_000
+# What then costs more than it wins, as (small, else): compiling an expression that sees few rows, a
+# third of all processor time of a run on the samples; and asking a table's statistics which of its two
+# files to read.
+_BY_SIZE = {
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+    "spark.databricks.delta.stats.skipping": ("false", "true"),
+    "spark.sql.ui.explainMode": ("simple", "formatted"),
+}
 
 
 def start_session(
     *,
     input_bytes: int = 0,
+    lake_bytes: int = 0,
     memory: str = "4g",
     jvm_options: Sequence[str] | None = None,
     scratch: Path | None = None,
@@ -33,6 +45,7 @@ def start_session(
     Args:
         input_bytes: Size of what will be read: a short run starts quicker with the first compiler
             alone, a long one is slower with it.
+        lake_bytes: Size of what is there: with little of both, queries are not compiled.
         memory: Heap of the driver.
         jvm_options: Options instead of those of the class archive.
         scratch: Folder for Spark's own temporary files.
@@ -49,10 +62,13 @@ def start_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = list(cds_options() if jvm_options is None else jvm_options)
     options.append("-XX:+UseSerialGC" if CORES <= 2 else "-XX:+UseParallelGC")
+    # Else the young generation is full, and collected, a hundred times in a run of small statements.
+    options.append("-XX:NewSize=512m")
     # With the first compiler alone the default is a fifth of this, and a run of all models fills it; the
     # JVM then stops compiling and only interprets.
     options.append("-XX:ReservedCodeCacheSize=256m")
     is_short = input_bytes < LONG_RUN_BYTES
+    is_small = input_bytes + lake_bytes < SMALL_BYTES
     if is_short:
         options.append("-XX:TieredStopAtLevel=1")
     log_settings = Path(__file__).parent / "log4j2.properties"
@@ -73,6 +89,7 @@ def start_session(
         # stages, took 27 s with it and 20 s without.
         "spark.sql.adaptive.enabled": str(not is_short).lower(),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+        **{name: small if is_small else usual for name, (small, usual) in _BY_SIZE.items()},
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str((scratch or Path(tempfile.gettempdir())) / "spark-warehouse"),
@@ -98,7 +115,7 @@ def start_on(lake: Lake, **settings: Any) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None and not _is_on(active, lake):
         active.stop()
-    spark = start_session(**settings)
+    spark = start_session(lake_bytes=lake.size(SMALL_BYTES), **settings)
     spark.sparkContext.setLogLevel("ERROR")
     for schema in SCHEMAS:
         folder = _literal(lake.path / schema)

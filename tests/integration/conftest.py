@@ -1,11 +1,12 @@
-"""One lake for the whole run, the samples, ingested, judged and tested once; copies of the project."""
+"""What the tests share: the lake of a first run on the samples, a second delivery on it, copies of the
+project."""
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ingest.lake import Lake
 from ingest.main_job import Options, run_main_job
 from ingest.query import connect
 from ingest.sample import Manifest, generate
+from ingest.session import LONG_RUN_BYTES, start_session
 
 # What says when or by which batch something was written, and nothing of what it is.
 RUN_TIME = {
@@ -52,28 +54,10 @@ def table_contents(lake: Lake, aside: set[str] | None = None) -> dict[str, list[
     return contents
 
 
-@dataclass(frozen=True)
-class SampleLake:
-    """The samples, what is known of them, and the lake that a run made of them."""
-
-    samples: Path
-    manifest: Manifest
-    lake: Lake
-    exit_code: int
-
-
-@pytest.fixture(scope="session")
-def sample_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleLake]:
-    samples = tmp_path_factory.mktemp("samples")
-    # A blank, an accent and a percent sign: names that break manifests and globs elsewhere.
-    manifest = generate(samples, entries=40, orders=600)
-    odd = samples / "sub folder" / "%20 año"
-    odd.mkdir(parents=True)
-    page = sorted(samples.glob("CPM_*.atom"))[0]
-    page.rename(odd / page.name)
-    lake = Lake(tmp_path_factory.mktemp("lake") / "lake")
-    code = run_main_job(lake, Options(inputs=(str(samples),)))
-    yield SampleLake(samples, manifest, lake, code)
+@pytest.fixture(scope="session", autouse=True)
+def session() -> None:
+    """The one Spark of this process. It runs a dozen builds, so it compiles as a long run does."""
+    start_session(input_bytes=LONG_RUN_BYTES)
 
 
 @dataclass(frozen=True)
@@ -121,3 +105,66 @@ def copy_checkout(root: Path) -> Checkout:
     for name in (".venv", ".jars"):
         (root / name).symlink_to(PROJECT_ROOT / name)
     return Checkout(root)
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """A copy of the project in which `make run` was called, as the first thing."""
+
+    checkout: Checkout
+    told: str
+    exit_code: int
+
+
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    checkout = copy_checkout(tmp_path_factory.mktemp("checkout"))
+    run = checkout.shell("make run")
+    return FirstRun(checkout, run.stdout, run.returncode)
+
+
+@dataclass(frozen=True)
+class SampleLake:
+    """The samples, what is known of them, and the lake that the first run made of them."""
+
+    samples: Path
+    manifest: Manifest
+    lake: Lake
+    exit_code: int
+
+
+@pytest.fixture(scope="session")
+def sample_lake(first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> SampleLake:
+    assert first_run.exit_code == 0, first_run.told
+    samples, again = first_run.checkout.root / "samples", tmp_path_factory.mktemp("again")
+    # As the command line's defaults have it. The same samples made again, so the numbers are theirs.
+    manifest = generate(again, entries=60, orders=6000)
+    names = sorted(path.name for path in again.iterdir())
+    assert filecmp.cmpfiles(samples, again, names, shallow=False) == (names, [], [])
+    # The README's commands change the other one.
+    lake = Lake(tmp_path_factory.mktemp("lake") / "lake")
+    shutil.copytree(first_run.checkout.root / "lake", lake.path)
+    return SampleLake(samples, manifest, lake, first_run.exit_code)
+
+
+@pytest.fixture(scope="session")
+def grown_lake(sample_lake: SampleLake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A copy of the lake with a second delivery on top, incrementally."""
+    lake = Lake(tmp_path_factory.mktemp("grown") / "lake")
+    shutil.copytree(sample_lake.lake.path, lake.path)
+    # A blank, an accent and a percent sign: names that break manifests and globs elsewhere.
+    more = tmp_path_factory.mktemp("more") / "sub folder" / "%20 año"
+    generate(more, entries=10, orders=100, seed=2)
+    # Known bytes under another name, and an older version of an order that is there.
+    shutil.copy(sample_lake.samples / "orders_dirty.csv", more / "orders_again.csv")
+    (more / "orders_old.csv").write_text(
+        "order_id,customer_id,sku,qty,order_ts,channel,note\n"
+        + rows(lake, "select order_id from silver.orders order by 1 limit 1")[0][0]  # type: ignore[operator]
+        + ",C-1,SKU-1,7,1999-01-01 00:00:00,web,late\n"
+    )
+    page = "licitacionesPerfilesContratanteCompleto3_20240701_090000.atom"
+    shutil.copy(Path(__file__).parent / "damaged_children.atom", more / page)
+    original = sample_lake.lake.versions()
+    assert run_main_job(lake, Options(inputs=(str(more),))) == 0
+    assert sample_lake.lake.versions() == original, "a copy never touches its original"
+    return lake

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -105,20 +106,21 @@ def test_entries_agree_with_the_generator(sample_lake: SampleLake) -> None:
     assert deleted == [(facts.withdrawn,)]
 
 
-def test_payloads_are_the_bytes_of_the_files(sample_lake: SampleLake) -> None:
+def test_payloads_are_the_bytes_of_the_files(grown_lake: Lake) -> None:
     checked = 0
+    read = cache(Path.read_bytes)
     for record_type in ("orders", "placsp_entries", "placsp_deleted_entries"):
         for name, offset, length, encoding, payload, raw in rows(
-            sample_lake.lake,
+            grown_lake,
             "select _source_file, _byte_offset, _byte_length, _encoding, payload, _payload_bytes "
             f"from bronze.{record_type}",
         ):
-            data = Path(str(name)).read_bytes()[int(str(offset)) : int(str(offset)) + int(str(length))]
+            data = read(Path(str(name)))[int(str(offset)) : int(str(offset)) + int(str(length))]
             assert (data if raw is not None else data.decode(str(encoding))) == (
                 bytes(raw) if isinstance(raw, bytes | bytearray) else payload
             )
             checked += 1
-    assert checked > 600
+    assert checked > 6000
 
 
 def test_a_dead_letter_says_what_why_and_how(sample_lake: SampleLake) -> None:
@@ -153,26 +155,6 @@ def test_a_second_run_adds_nothing(sample_lake: SampleLake, capsys: pytest.Captu
     assert "Nothing new" in capsys.readouterr().out
 
 
-@pytest.fixture(scope="module")
-def grown_lake(sample_lake: SampleLake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A copy of the lake with a second delivery on top, incrementally."""
-    lake = Lake(tmp_path_factory.mktemp("grown") / "lake")
-    shutil.copytree(sample_lake.lake.path, lake.path)
-    more = tmp_path_factory.mktemp("more")
-    generate(more, entries=10, orders=100, seed=2)
-    # Known bytes under another name, and an older version of an order that is there.
-    shutil.copy(sample_lake.samples / "orders_dirty.csv", more / "orders_again.csv")
-    (more / "orders_old.csv").write_text(
-        "order_id,customer_id,sku,qty,order_ts,channel,note\n"
-        + rows(lake, "select order_id from silver.orders order by 1 limit 1")[0][0]  # type: ignore[operator]
-        + ",C-1,SKU-1,7,1999-01-01 00:00:00,web,late\n"
-    )
-    original = sample_lake.lake.versions()
-    assert run_main_job(lake, Options(inputs=(str(more),))) == 0
-    assert sample_lake.lake.versions() == original, "a copy never touches its original"
-    return lake
-
-
 def test_known_bytes_under_another_name_are_known(grown_lake: Lake) -> None:
     assert rows(grown_lake, "select * from bronze.files where source_file like '%orders_again%'") == []
 
@@ -187,17 +169,16 @@ def test_an_older_version_never_overwrites_a_newer_one(grown_lake: Lake) -> None
     assert rows(grown_lake, "select * from silver.orders where note = 'late'") == []
 
 
-def test_full_refresh_gives_the_same_tables_as_incremental(grown_lake: Lake) -> None:
-    incremental = table_contents(grown_lake)
-    letters = rows(grown_lake, "select count(*) from marts.dead_letters")
-    assert (
-        run_main_job(grown_lake, Options(inputs=(str(grown_lake.path / "silver"),), full_refresh=True))
-        == 0
-    )
-    anew = table_contents(grown_lake)
+def test_full_refresh_gives_the_same_tables_as_incremental(grown_lake: Lake, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    shutil.copytree(grown_lake.path, lake.path)
+    assert run_main_job(lake, Options(inputs=(str(lake.path / "silver"),), full_refresh=True)) == 0
+    incremental, anew = table_contents(grown_lake), table_contents(lake)
+    assert anew.keys() == incremental.keys()
     for table, contents in incremental.items():
         assert anew[table] == contents, table
-    assert rows(grown_lake, "select count(*) from marts.dead_letters") == letters
+    letters = "select dead_letter_id from marts.dead_letters order by 1"
+    assert rows(lake, letters) == rows(grown_lake, letters)
 
 
 def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> None:
@@ -290,8 +271,8 @@ def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> 
 
 # Where a run is killed, in the order in which it gets there; last the marker that makes a batch count.
 COMMITS = (
-    "bronze/orders", "bronze/placsp_entries", "bronze/files", "bronze/batches",
-    "silver/orders_judged", "silver/placsp_entries_dispositions", "marts/dead_letters",
+    "bronze/placsp_entries", "bronze/files", "bronze/batches",
+    "silver/placsp_entries_dispositions", "marts/dead_letters",
 )  # fmt: skip
 
 
@@ -320,7 +301,7 @@ def test_killed_at_every_commit_in_turn_nothing_is_lost_or_doubled(
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        if place in COMMITS[:3]:
+        if place in COMMITS[:2]:
             assert lake.finished_batches() == set(), "killed before its marker"
             for schema, table in {("bronze", "orders"), ("bronze", "placsp_entries")} & set(
                 lake.tables()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,47 +19,6 @@ ELEMENTS = {
     "placsp_modifications": "<cac:ContractModification>",
     "placsp_consultations": "<cac-place-ext:PreliminaryMarketConsultationStatus>",
 }
-DAMAGED_PAGE = """<?xml version="1.0" encoding="UTF-8"?>
-<feed xmlns="http://www.w3.org/2005/Atom"
-  xmlns:cbc-place-ext="urn:dgpe:names:draft:codice-place-ext:schema:xsd:CommonBasicComponents-2"
-  xmlns:cac-place-ext="urn:dgpe:names:draft:codice-place-ext:schema:xsd:CommonAggregateComponents-2"
-  xmlns:cbc="urn:dgpe:names:draft:codice:schema:xsd:CommonBasicComponents-2"
-  xmlns:cac="urn:dgpe:names:draft:codice:schema:xsd:CommonAggregateComponents-2">
-<id>https://example.org/sindicacion_643/page.atom</id>
-<entry><id>https://example.org/children/1</id><title>t</title><updated>2024-07-01T09:00:00.000+02:00</updated>
-<cac-place-ext:ContractFolderStatus><cbc:ContractFolderID>1/2024</cbc:ContractFolderID>
-<cbc-place-ext:ContractFolderStatusCode>RES</cbc-place-ext:ContractFolderStatusCode>
-<cac:ProcurementProjectLot><cbc:ID>1</cbc:ID></cac:ProcurementProjectLot>
-<cac:ProcurementProjectLot><cac:ProcurementProject><cbc:Name>no id</cbc:Name>
-</cac:ProcurementProject></cac:ProcurementProjectLot>
-<cac:TenderResult><cbc:ResultCode>8</cbc:ResultCode><cac:AwardedTenderedProject>
-<cbc:ProcurementProjectLotID>1</cbc:ProcurementProjectLotID>
-<cac:LegalMonetaryTotal>
-<cbc:TaxExclusiveAmount currencyID="EUR">1.234,56</cbc:TaxExclusiveAmount></cac:LegalMonetaryTotal>
-</cac:AwardedTenderedProject></cac:TenderResult>
-<cac:TenderResult><cbc:ResultCode>8</cbc:ResultCode><cbc:AwardDate>2024-02-30</cbc:AwardDate>
-<cac:WinningParty></cac:WinningParty></cac:TenderResult>
-<cac:TenderResult><cbc:ResultCode>8</cbc:ResultCode><cbc:AwardDate>2024-02-29</cbc:AwardDate>
-<cac:WinningParty>
-<cac:PartyName><cbc:Name>A winner</cbc:Name></cac:PartyName></cac:WinningParty>
-<cac:AwardedTenderedProject><cbc:ProcurementProjectLotID>9</cbc:ProcurementProjectLotID>
-<cac:LegalMonetaryTotal>
-<cbc:TaxExclusiveAmount currencyID="EUR">10.50</cbc:TaxExclusiveAmount></cac:LegalMonetaryTotal>
-</cac:AwardedTenderedProject></cac:TenderResult>
-</cac-place-ext:ContractFolderStatus></entry></feed>
-"""
-
-
-@pytest.fixture(scope="module")
-def damaged_lake(sample_lake: SampleLake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A copy of the sample lake with a page more, whose children are damaged."""
-    folder = tmp_path_factory.mktemp("damaged")
-    lake = Lake(folder / "lake")
-    shutil.copytree(sample_lake.lake.path, lake.path)
-    page = folder / "licitacionesPerfilesContratanteCompleto3_20240701_090000.atom"
-    page.write_text(DAMAGED_PAGE, "utf-8")
-    assert run_main_job(lake, Options(inputs=(str(page),))) == 0
-    return lake
 
 
 @pytest.mark.parametrize("table", ELEMENTS)
@@ -99,9 +57,9 @@ def test_tables_show_the_children_of_current_versions_alone(sample_lake: SampleL
     assert shown == held and shown is not None
 
 
-def test_a_refused_child_takes_neither_its_siblings_nor_its_entry(damaged_lake: Lake) -> None:
+def test_a_refused_child_takes_neither_its_siblings_nor_its_entry(grown_lake: Lake) -> None:
     refused = rows(
-        damaged_lake,
+        grown_lake,
         "select table_name, ordinal, array_to_string(failure_reasons, ' ') "
         "from silver.placsp_children_quarantine where entry_id = 'https://example.org/children/1' "
         "order by all",
@@ -113,21 +71,21 @@ def test_a_refused_child_takes_neither_its_siblings_nor_its_entry(damaged_lake: 
         ("placsp_winners", 1, "WINNER_WITHOUT_NAME_AND_ID"),
     ]
     of_entry = "where entry_id = 'https://example.org/children/1'"
-    assert rows(damaged_lake, f"select ordinal, lot_id from silver.placsp_lots {of_entry}") == [(1, "1")]
+    assert rows(grown_lake, f"select ordinal, lot_id from silver.placsp_lots {of_entry}") == [(1, "1")]
     assert rows(
-        damaged_lake,
+        grown_lake,
         "select ordinal, lot_id, tax_exclusive_amount::text, award_date::text, warnings "
         f"from silver.placsp_results {of_entry}",
     ) == [(3, "9", "10.50", "2024-02-29", ["RESULT_LOT_UNKNOWN"])]
-    assert rows(damaged_lake, f"select party_name from silver.placsp_winners {of_entry}") == [
+    assert rows(grown_lake, f"select party_name from silver.placsp_winners {of_entry}") == [
         ("A winner",)
     ]
-    assert len(rows(damaged_lake, f"select 1 from silver.placsp_entries {of_entry}")) == 1
+    assert len(rows(grown_lake, f"select 1 from silver.placsp_entries {of_entry}")) == 1
 
 
-def test_a_refused_child_is_a_dead_letter_of_stage_transformation(damaged_lake: Lake) -> None:
+def test_a_refused_child_is_a_dead_letter_of_stage_transformation(grown_lake: Lake) -> None:
     letters = rows(
-        damaged_lake,
+        grown_lake,
         "select error_type, error_message, payload from marts.dead_letters "
         "where stage = 'transformation' order by all",
     )
@@ -142,11 +100,11 @@ def test_a_refused_child_is_a_dead_letter_of_stage_transformation(damaged_lake: 
     assert '"1.234,56"' in payload
 
 
-def test_each_rule_of_children_says_whether_it_ran(damaged_lake: Lake) -> None:
+def test_each_rule_of_children_says_whether_it_ran(grown_lake: Lake) -> None:
     outcomes = {
         code: (outcome, records)
         for code, outcome, records in rows(
-            damaged_lake,
+            grown_lake,
             "select rule_code, outcome, records from marts.rule_outcomes "
             "where record_type in ('placsp_lots', 'placsp_results') "
             "and batch_id = (select max(batch_id) from bronze.batches)",

@@ -16,7 +16,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from conftest import Checkout, copy_checkout
+from conftest import Checkout, FirstRun
 from deltalake import DeltaTable
 
 from ingest.environment import PROJECT_ROOT
@@ -71,12 +71,9 @@ def commands() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy in which `make run` was called once, as the first thing."""
-    copy = copy_checkout(tmp_path_factory.mktemp("readme"))
-    first = copy.shell("make run")
-    assert first.returncode == 0, first.stdout
-    return copy
+def checkout(first_run: FirstRun) -> Checkout:
+    assert first_run.exit_code == 0, first_run.told
+    return first_run.checkout
 
 
 def dead_letters(checkout: Checkout) -> int:
