@@ -52,7 +52,7 @@ LOOKS = {
     "orders": "select order_id from silver.orders order by 1",
     "letters": (
         "select dead_letter_id, record_id, business_key, error_type, verdict_contract "
-        "from marts.dead_letters order by 1"
+        "from marts.dead_letters where record_id is not null order by 1"
     ),
     "laws": "select law, offenders, examples from marts.law_results where offenders > 0",
     "bronze": "select _record_id from bronze.orders order by 1",
