@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
 
@@ -69,13 +70,17 @@ _CUT_SCHEMA = pa.schema(
 )
 # What is one text for all records of a file is joined in Spark by the file's number: sent with every
 # record it would be several times what the record itself is.
-_FILE_DDL = "source_file STRING, file_sha256 STRING, dataset STRING, encoding STRING, identity STRING"
+_FILE_DDL = (
+    "source_file STRING, file_sha256 STRING, dataset STRING, encoding STRING, identity STRING, "
+    "reentries MAP<STRING, STRUCT<supersedes: STRING, attempt: INT>>"
+)
 LINEAGE_DDL = (
     "_record_id STRING, _dataset STRING, _batch_id STRING, _source_file STRING, "
     "_file_sha256 STRING, _position INT, _byte_offset BIGINT, _byte_length BIGINT, "
     "_encoding STRING, _ingested_at TIMESTAMP, _payload_sha256 STRING, _read_contract STRING, "
-    "_pipeline_version STRING"
+    "_pipeline_version STRING, _supersedes STRING, _attempt INT"
 )
+_DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long", "TIMESTAMP": "timestamp"}
 # Statistics stand in Delta's log for good, so no column that holds a record's text may have any.
 _STATISTICS = "_record_id,_dataset,_batch_id,_source_file,_file_sha256,_position"
 
@@ -123,7 +128,24 @@ def create_table(spark: SparkSession, lake: Lake, contract: Contract) -> None:
                 "delta.dataSkippingStatsColumns": _STATISTICS,
             },
         )
+    else:
+        add_lineage(lake, contract)
     register_table(spark, lake, "bronze", contract.record_type)
+
+
+def add_lineage(lake: Lake, contract: Contract) -> None:
+    """Add the lineage columns that a Bronze table of an earlier version lacks; models read them."""
+    path = lake.table_path("bronze", contract.record_type)
+    if not (path / "_delta_log").is_dir():
+        return
+    table = DeltaTable(str(path))
+    have = {field.name for field in table.schema().fields}
+    columns = (text.split() for text in LINEAGE_DDL.split(", "))
+    lacking = [
+        Field(name, PrimitiveType(_DELTA_TYPES[kind])) for name, kind in columns if name not in have
+    ]
+    if lacking:
+        table.alter.add_columns(lacking)
 
 
 def capture(
@@ -339,6 +361,10 @@ def _with_file(parsed: DataFrame, contract: Contract, files: Sequence[ProbedFile
             "identity": "|".join(
                 (contract.record_type, file.dataset or "", file.file_sha256, file.source.member or "")
             ),
+            "reentries": {
+                str(position): {"supersedes": record_id, "attempt": attempt}
+                for position, (record_id, attempt) in file.reentries.items()
+            },
         }
         for file in files
     ]
@@ -422,6 +448,7 @@ def _with_lineage(parsed: DataFrame, contract: Contract, batch: Batch) -> DataFr
         # A corrupt record has no fields: what the parser made of its sound parts is a guess.
         return F.when(F.col("_is_sound"), column)
 
+    reentry = F.try_element_at("file.reentries", F.col("position").cast("string"))
     fields = _columns_of(contract)
     have = set(parsed.select("parsed.*").columns)
     return parsed.withColumn(
@@ -442,6 +469,8 @@ def _with_lineage(parsed: DataFrame, contract: Contract, batch: Batch) -> DataFr
         ),
         F.lit(contract.read_contract).alias("_read_contract"),
         F.lit(batch.pipeline_version).alias("_pipeline_version"),
+        reentry["supersedes"].alias("_supersedes"),
+        F.coalesce(reentry["attempt"], F.lit(1)).alias("_attempt"),
         corrupt.alias("_corrupt_record"),
         F.coalesce(F.col("error"), refused_by_spark).alias("_parse_error"),
         F.col("unparsed").alias("_unparsed"),

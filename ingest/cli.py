@@ -23,7 +23,7 @@ from ingest.cli_options import (
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
-from ingest.office.commands import quarantine
+from ingest.office.commands import quarantine, replay
 
 log = logging.getLogger("lakehouse")
 
@@ -177,6 +177,7 @@ cli.add_command(catalogue)
 cli.add_command(fetch)
 cli.add_command(history)
 cli.add_command(daily)
+cli.add_command(replay)
 
 
 @cli.group()

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from ingest import ingestion, summary, transform
-from ingest.bronze import create_table
+from ingest.bronze import add_lineage, create_table
 from ingest.contracts import Contract, check_dataset, load_children, load_contracts
 from ingest.environment import check_disk, check_java, jar_paths, pipeline_version
 from ingest.lake import Lake
@@ -110,8 +110,7 @@ def judge_and_report(
         console.print("Nothing new, and nothing changed since the last run judged and tested it.")
         summary.print_summary(lake.path, phases, console)
         return int(state["exit_code"])
-    # A lake of an earlier version may lack a table that the models read; Spark finds it at its start.
-    lake.create_operations()
+    _complete(lake, load_contracts(transform.models_dir()))
     with phases.time("start Spark"):
         (session or session_starter(lake, 0))()
     changed = None
@@ -171,8 +170,7 @@ def ingest_new(
             retry_failed=options.retry_failed,
         )
     if not findings.anything_to_write and _has_tables(lake, contracts):
-        # A lake of an earlier version may lack a table or a column that models read.
-        lake.create_operations()
+        _complete(lake, contracts)
         return None, None
     session = session_starter(lake, findings.new_bytes)
     batch = ingest_findings(lake, contracts, findings, command, phases, progress, session)
@@ -242,6 +240,13 @@ def _vet_once(spark: SparkSession, lake: Lake, contracts: dict[str, Contract]) -
     if lake.read_state("vetted") != vetted:
         vet(spark, contracts, children)
         lake.write_state("vetted", vetted)
+
+
+def _complete(lake: Lake, contracts: Mapping[str, Contract]) -> None:
+    """Give a lake of an earlier version the tables and columns that models read by now."""
+    lake.create_operations()
+    for contract in contracts.values():
+        add_lineage(lake, contract)
 
 
 def _has_tables(lake: Lake, contracts: dict[str, Contract]) -> bool:

@@ -30,11 +30,13 @@ _EVIDENCE = {
     "_ingested_at": "timestamp",
     "_read_contract": "string",
     "_pipeline_version": "string",
+    "_supersedes": "string",
+    "_attempt": "int",
     "_unparsed": "array<string>",
 }
 _LINEAGE = (
     *("_record_id", "_dataset", "_source_file", "_file_sha256", "_position", "_batch_id"),
-    *("_ingested_at", "_read_contract", "_pipeline_version"),
+    *("_ingested_at", "_read_contract", "_pipeline_version", "_supersedes", "_attempt"),
 )
 _JUDGED = ("_payload_sha256", "_unparsed", "_parse_error")
 _VERDICT = (

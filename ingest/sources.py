@@ -149,6 +149,8 @@ class ProbedFile:
     spans: list[csv.Span] = field(default_factory=list)
     error_type: str | None = None
     error_message: str | None = None
+    # Of a file of records that are sent again: position -> the refused record, and which try it is.
+    reentries: dict[int, tuple[str, int]] = field(default_factory=dict)
 
 
 def find_sources(inputs: Sequence[str]) -> Iterator[Source | ProbedFile]:

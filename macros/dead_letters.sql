@@ -73,7 +73,8 @@ with
     verdicts._verdict_contract as verdict_contract,
     verdicts._pipeline_version as pipeline_version,
     verdicts._batch_id as batch_id,
-    verdicts._judged_at
+    verdicts._judged_at,
+    coalesce(verdicts._attempt, 1) as attempt
   from ({{ latest_verdicts(record_type) }}) as verdicts
   where
     size(verdicts.failure_reasons) > 0
@@ -99,10 +100,12 @@ refused_records as (
   {% for record_type in judged %}
   {{ 'union all' if not loop.first }}
   select
-    sha2(concat_ws('|', refused.record_id, refused.stage, refused.verdict_contract, '1'), 256) as dead_letter_id,
-    refused.*,
+    sha2(
+      concat_ws('|', refused.record_id, refused.stage, refused.verdict_contract, refused.attempt), 256
+    ) as dead_letter_id,
+    refused.* except (attempt),
     payloads.payload,
-    1 as attempt
+    refused.attempt
   from {{ record_type }} as refused
   inner join {{ record_type }}_payloads as payloads on refused.record_id = payloads.record_id
   {% endfor %}

@@ -89,8 +89,8 @@ select * from judged
 {% macro lineage_columns() %}
   {#- Columns of Bronze that go with a verdict: where the record is from, and what it has. -#}
   {{ return(['_record_id', '_dataset', '_source_file', '_file_sha256', '_position', '_batch_id',
-    '_ingested_at', '_payload_sha256', '_read_contract', '_pipeline_version', '_unparsed',
-    '_parse_error']) }}
+    '_ingested_at', '_payload_sha256', '_read_contract', '_pipeline_version', '_supersedes',
+    '_attempt', '_unparsed', '_parse_error']) }}
 {% endmacro %}
 
 

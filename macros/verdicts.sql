@@ -64,6 +64,8 @@ quarantined as (
     refused._ingested_at,
     refused._read_contract,
     refused._pipeline_version,
+    refused._supersedes,
+    refused._attempt,
     {% for field in terms.fields %}
     refused.{{ field.name }},
     {% endfor %}

@@ -19,6 +19,7 @@ import click
 from ingest.cli_options import format_option, lake_option
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
+from ingest.lock import LakeLock
 from ingest.office.states import STATES
 from ingest.office.telling import counted, tell_corrections, tell_left, tell_records, tell_refusals
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _TABLE_LIMIT = 50
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_NEXT = "Corrections wait in bronze.quarantine_events; sending them through the gate is not built yet."
+_NEXT = "Corrections wait in bronze.quarantine_events. Send them through the gate: lakehouse replay"
 
 
 class _Age(click.ParamType[timedelta]):
@@ -350,6 +351,39 @@ def import_command(source: Path, fmt: str | None, partial: bool, **given: Any) -
 
 
 # Shared by the commands ---------------------------------------------------------------------------
+
+
+@click.command()
+@_selection_options
+@click.option("--limit", type=click.IntRange(min=1), help="The most records, the oldest first.")
+@click.option(
+    "--because",
+    default="sent through the gate again",
+    show_default=True,
+    metavar="TEXT",
+    help="Why; it stands in the event of each record.",
+)
+@click.option("--actor", default=_operator, show_default="the system's user", help="Who does it.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and do nothing.")
+def replay(limit: int | None, because: str, actor: str, dry_run: bool, **given: Any) -> None:
+    """Send refused records through the gate again, as new records that are judged like any.
+
+    Without a selection those that are corrected. By id or filter also those that are not: with the
+    text they have, for when a contract was mended. The evidence stays. Exit codes are those of
+    lakehouse run, and 1 also where a record that was named could not be sent.
+
+    Example: lakehouse replay
+
+    Example: lakehouse replay --reason ORDER_TS_NOT_A_TIMESTAMP --because "the contract has the format"
+    """
+    from ingest.office.actions import Note
+    from ingest.replay import ReplayOptions, run_replay
+
+    if not because.strip():
+        raise InputError("Every event names a reason. Leave --because out, or say one.")
+    options = ReplayOptions(_ids(given), _filter(given), Note(actor, because), limit, dry_run)
+    with LakeLock(given["lake_path"], "replay"):
+        sys.exit(run_replay(Lake(given["lake_path"]), options))
 
 
 def _office(lake_path: Path, *, bronze: bool = False) -> Office:

@@ -182,6 +182,26 @@ class Payloads:
             self._named[digest] = self._by_header(record)
         return self._named[digest] or shown
 
+    def header_of(self, record: Refused) -> tuple[str, ...]:
+        """Names of the columns of a CSV record's file in their order; none where feeds have no header.
+
+        Raises:
+            InputError: Nothing says it any more.
+        """
+        if not self._csv.header:
+            return ()
+        digest = record.file_sha256 or ""
+        if digest not in self._named:
+            self._named[digest] = self._by_header(record)
+        columns = self._named[digest] or self.columns_of(record)
+        names = columns.named(self._csv.columns)
+        if not names:
+            raise InputError(
+                f"{record.source_file} is gone or was changed, and its records do not show which value "
+                "is which column. Put the file back, and try again."
+            )
+        return names
+
     def _by_header(self, record: Refused) -> csv_edit.FileColumns | None:
         if not self._csv.header:
             names = {name: at for at, name in enumerate(self._csv.columns)}

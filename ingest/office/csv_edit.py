@@ -19,16 +19,29 @@ class FileColumns:
     Attributes:
         count: Fields of a record; None where nothing tells it.
         places: Column -> the place from 0 at which it stands, where that is certain.
+        names: Columns of all places as the file names them, where that is known.
     """
 
     count: int | None
     places: dict[str, int]
+    names: tuple[str, ...] = ()
+
+    def named(self, contract_columns: Sequence[str]) -> tuple[str, ...]:
+        """Columns of all places, by elimination where one is left; empty where it is not certain."""
+        if self.names or self.count != len(contract_columns):
+            return self.names
+        rest = [name for name in contract_columns if name not in self.places]
+        free = [at for at in range(self.count) if at not in self.places.values()]
+        if len(rest) > 1 or len(free) != len(rest):
+            return ()
+        placed = {**self.places, **dict(zip(rest, free, strict=True))}
+        return tuple(sorted(placed, key=lambda name: placed[name]))
 
 
 def columns_of_header(header: csv.Header) -> FileColumns:
     """Columns as the header of the file says them."""
     places = {name: at for at, name in enumerate(header.columns) if name is not None}
-    return FileColumns(len(header.columns), places)
+    return FileColumns(len(header.columns), places, header.names)
 
 
 def columns_of_records(
@@ -87,7 +100,7 @@ def set_value(payload: str, fmt: csv.CsvFormat, columns: FileColumns, name: str,
             "it, or the file is gone and its records do not show it. Correct the whole record with "
             "--editor or --from."
         )
-    fields[place] = _written(value, fmt, is_quoted=fields[place][:1] == fmt.quote.encode())
+    fields[place] = written(value, fmt, is_quoted=fields[place][:1] == fmt.quote.encode())
     return fmt.delimiter.join(field.decode("utf-8") for field in fields)
 
 
@@ -123,7 +136,12 @@ def check_record(payload: str, fmt: csv.CsvFormat, columns: FileColumns) -> None
         raise InputError(f"The text is no sound record: {error.message} ({error.error_class}).")
 
 
-def _written(value: str, fmt: csv.CsvFormat, *, is_quoted: bool) -> bytes:
+def written(value: str, fmt: csv.CsvFormat, *, is_quoted: bool) -> bytes:
+    """A value as the feed writes it, in quotes where it must be, or was.
+
+    Raises:
+        InputError: The feed has no quotes, and the value needs them.
+    """
     q = fmt.quote
     needs = any(sign in value for sign in (fmt.delimiter, "\n", "\r")) or bool(q and q in value)
     if not q:

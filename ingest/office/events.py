@@ -86,7 +86,7 @@ class Event:
 def append(
     lake: Lake,
     events: Sequence[Event],
-    seen: Mapping[str, LastEvent | None],
+    seen: Mapping[str, LastEvent | None] | None,
     now: datetime | None = None,
     connection: duckdb.DuckDBPyConnection | None = None,
 ) -> None:
@@ -95,7 +95,8 @@ def append(
     Args:
         lake: Where to. The table is made where it is not there yet.
         events: At most one for each record.
-        seen: The newest event of each record when its state was checked, None where it had none.
+        seen: The newest event of each record when its state was checked, None where it had none. None
+            for all writes what happened already, whatever else did.
         now: The instant of the events; the clock's by default. It is moved on where needed, so
             that an event is always later than those before it.
         connection: DuckDB that can read Delta; one is opened where none is given, which takes longer
@@ -114,7 +115,8 @@ def append(
         # between makes the append fail.
         version = lake.version(TABLE)
         latest = _last_events(connection, lake, [event.record_id for event in events])
-        _check_unchanged(events, seen, latest)
+        if seen is not None:
+            _check_unchanged(events, seen, latest)
         at = now or datetime.now(UTC)
         if latest:
             at = max(at, max(event.at for event in latest.values()) + _TICK)

@@ -33,9 +33,9 @@ FAMILIES = {
 # What every judged table holds beside the fields of its contract; see macros/judge.sql.
 JUDGED_COLUMNS = {
     "_record_id", "_dataset", "_source_file", "_file_sha256", "_position", "_batch_id",
-    "_ingested_at", "_payload_sha256", "_read_contract", "_pipeline_version", "_unparsed",
-    "_parse_error", "_misfits", "failure_reasons", "warnings", "_verdict_contract", "_verdict_pass",
-    "_judged_at",
+    "_ingested_at", "_payload_sha256", "_read_contract", "_pipeline_version",
+    "_supersedes", "_attempt", "_unparsed", "_parse_error", "_misfits", "failure_reasons", "warnings",
+    "_verdict_contract", "_verdict_pass", "_judged_at",
 }  # fmt: skip
 
 

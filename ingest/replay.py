@@ -1,0 +1,129 @@
+"""Re-entry as a run: refused records are sent through the gate again, judged, and told of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from ingest.ingestion import Findings
+from ingest.lake import Lake
+from ingest.main_job import (
+    Phases,
+    ingest_findings,
+    judge_and_report,
+    make_console,
+    session_starter,
+    usable_contracts,
+)
+from ingest.office import reentry
+from ingest.office.actions import Note, chosen
+from ingest.office.refused import Filter, Office, Refused
+from ingest.office.telling import counted, tell_left
+from ingest.progress import make_progress
+from ingest.query import connect, identifier, literal
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """What a user may ask of a replay.
+
+    Attributes:
+        ids: Records by id, or by the start of it.
+        wanted: Or by filter; where neither is given, those that are corrected.
+        note: Who, and why.
+        limit: The most records, the oldest first; None for all.
+        dry_run: Say what would be done, and do nothing.
+    """
+
+    ids: Sequence[str] = ()
+    wanted: Filter = field(default_factory=Filter)
+    note: Note = field(default_factory=lambda: Note("", ""))
+    limit: int | None = None
+    dry_run: bool = False
+
+
+def run_replay(lake: Lake, options: ReplayOptions) -> int:
+    """Send refused records through the gate again. The caller holds the lake's lock.
+
+    Killed before the batch counts, nothing happened; killed after it, the next replay completes it.
+    Twice, the second finds nothing to do.
+
+    Args:
+        lake: The lake.
+        options: What the user asks for.
+
+    Returns:
+        See ``run_main_job``; also 1 where records that were named were left out.
+
+    Raises:
+        LakehouseError: Wrong use, or something that the user can mend.
+    """
+    contracts = usable_contracts(None)
+    console, phases = make_console(), Phases()
+    note = options.note
+    if not options.dry_run and (told := reentry.settle(lake, note.actor, note.because)):
+        console.print(f"{counted(told)} of a replay that was cut short got their event.")
+    with Office(lake, bronze=True) as office:
+        records = _chosen(office, options)
+        framed, left = reentry.plan(office, records)
+        number = sum(len(again) for again in framed.values())
+        tell_left(left)
+        if options.dry_run:
+            console.print(f"{counted(number)} would be sent through the gate again.")
+            return 0
+        files = reentry.write_files(lake, contracts, framed)
+    if not files:
+        console.print("No record was sent: " + ("see above." if left else "none waits for it."))
+        # One that was cut short may have left some to be judged.
+        code = judge_and_report(lake, phases, console, None)
+        return code or (1 if left and options.ids else 0)
+    session = session_starter(lake, sum(file.size_bytes for file in files))
+    batch = ingest_findings(
+        lake, contracts, Findings(new=files), reentry.COMMAND, phases, make_progress(), session
+    )
+    reentry.settle(lake, note.actor, note.because)
+    code = judge_and_report(lake, phases, console, session)
+    if batch is not None:
+        _tell(lake, batch, [frame.record_type for frame in framed], console)
+    return code or (1 if left and options.ids else 0)
+
+
+def _chosen(office: Office, options: ReplayOptions) -> list[Refused]:
+    wanted = options.wanted
+    if not options.ids and wanted.is_empty:
+        wanted = Filter(states=("corrected",))
+    records, _ = chosen(office, options.ids, wanted, "reentered")
+    return records[: options.limit]
+
+
+def _tell(lake: Lake, batch: str, record_types: Sequence[str], console: Console) -> None:
+    """Say what became of the records that were sent again."""
+    tables = set(lake.tables())
+    for record_type in dict.fromkeys(record_types):
+        judged, decided = f"silver.{record_type}_judged", f"silver.{record_type}_dispositions"
+        if (
+            not {("silver", f"{record_type}_judged"), ("silver", f"{record_type}_dispositions")}
+            <= tables
+        ):
+            continue
+        with connect(lake.path, {judged, decided}) as connection:
+            found = connection.execute(
+                f"""
+                select
+                  coalesce(decided.disposition, 'refused: ' || judged.failure_reasons[1], 'not judged'),
+                  count(*)
+                from (
+                  select * from silver.{identifier(record_type + "_judged")}
+                  where _batch_id = {literal(batch)}
+                  qualify row_number() over (partition by _record_id order by _verdict_pass desc) = 1
+                ) as judged
+                left join silver.{identifier(record_type + "_dispositions")} as decided
+                  on decided._record_id = judged._record_id
+                group by 1
+                order by 2 desc, 1
+                """
+            ).fetchall()
+        told = ", ".join(f"{number} {what}" for what, number in found)
+        console.print(f"Sent again, {record_type}: {told or 'nothing yet'}.")
