@@ -31,6 +31,15 @@ def rows(lake: Lake, sql: str) -> list[tuple[object, ...]]:
         return connection.execute(sql).fetchall()
 
 
+def commits(table: Path) -> set[Path]:
+    """Commits of a table that brought rows."""
+    return {
+        commit
+        for commit in (table / "_delta_log").glob("*.json")
+        if '"add"' in commit.read_text("utf-8")
+    }
+
+
 # What two lakes that took the same files in different batches do not share.
 OF_A_BATCH = {"_batch_id", "batch_id", "_ingested_at", "first_seen_at", "last_seen_at"}
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import OF_A_BATCH, SampleLake, rows, table_contents
+from conftest import OF_A_BATCH, SampleLake, commits, rows, table_contents
 from deltalake import DeltaTable
 
 from ingest.environment import PROJECT_ROOT
@@ -274,15 +274,6 @@ COMMITS = (
     "bronze/placsp_entries", "bronze/files", "bronze/batches",
     "silver/placsp_entries_dispositions", "marts/dead_letters",
 )  # fmt: skip
-
-
-def commits(table: Path) -> set[Path]:
-    """Commits of a table that brought rows."""
-    return {
-        commit
-        for commit in (table / "_delta_log").glob("*.json")
-        if '"add"' in commit.read_text("utf-8")
-    }
 
 
 def test_killed_at_every_commit_in_turn_nothing_is_lost_or_doubled(
