@@ -24,6 +24,7 @@ FAMILIES = {
     "children": "what a record holds many of, from contract to table",
     "lake": "where the lake lies and how the catalog is made to say so",
     "laws": "one small predicate per law",
+    "lifecycle": "what the states of refused records are in SQL",
     "offline": "what dbt asks Spark, answered without it for the linter",
     "observations": "one macro per table that is observed",
     "seed_loading": "how a seed becomes a table, in place of dbt-spark's way",

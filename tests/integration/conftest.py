@@ -22,7 +22,7 @@ from ingest.session import LONG_RUN_BYTES, start_session
 # What says when or by which batch something was written, and nothing of what it is.
 RUN_TIME = {
     "_judged_at", "_decided_at", "detected_at", "judged_at", "checked_at", "processing_timestamp",
-    "_verdict_pass",
+    "_verdict_pass", "measured_at", "median_age_days",
 }  # fmt: skip
 
 
@@ -41,7 +41,9 @@ def commits(table: Path) -> set[Path]:
 
 
 # What two lakes that took the same files in different batches do not share.
-OF_A_BATCH = {"_batch_id", "batch_id", "_ingested_at", "first_seen_at", "last_seen_at"}
+OF_A_BATCH = {
+    "_batch_id", "batch_id", "_ingested_at", "first_seen_at", "last_seen_at", "oldest_open_at",
+}  # fmt: skip
 
 
 def table_contents(lake: Lake, aside: set[str] | None = None) -> dict[str, list[str]]:

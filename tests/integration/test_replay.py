@@ -16,6 +16,7 @@ from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
 from ingest.office.actions import Note, happen
 from ingest.office.refused import Filter, Office, Refused
+from ingest.office.states import OPEN_STATES
 from ingest.replay import ReplayOptions, run_replay
 
 NOTE = Note("maria", "the partner said so")
@@ -122,3 +123,17 @@ def test_records_go_through_the_gate_again_once_each_until_they_pass_or_are_worn
     assert attempt == 3
     assert set(refused(lake, ("exhausted",))) == {last}
     assert rows(lake, "select law from marts.law_results where offenders > 0") == []
+
+    # The mart and the office say the same.
+    debt = (
+        "select rule_code, sum(open_records)::int, sum(reentered)::int, sum(exhausted)::int, "
+        "sum(corrected)::int "
+        "from marts.quarantine_debt where record_type = 'orders' group by 1"
+    )
+    by_rule: dict[str, list[int]] = {}
+    for states, place in ((OPEN_STATES, 0), (("reentered",), 1), (("exhausted",), 2)):
+        for record in refused(lake, states).values():
+            by_rule.setdefault(record.reasons[0], [0, 0, 0])[place] += 1
+    told_by_rule = {code: list(numbers) for code, *numbers in rows(lake, debt)}
+    assert {code: numbers[:3] for code, numbers in told_by_rule.items()} == by_rule
+    assert told_by_rule["QTY_NOT_INTEGER"][1:] == [4, 1, 3]

@@ -1,0 +1,21 @@
+{#- The life of a refused record as SQL: what ingest/office/states.py says, for those who query marts. -#}
+
+{% macro untouched_state(record_type) %}
+  {#- The state of a row of a quarantine on which nobody has worked. -#}
+  {% set most = contract(record_type).max_attempts or 3 %}
+  case
+    when is_dropped then 'discarded'
+    when _attempt > 1 and _attempt >= {{ most }} then 'exhausted'
+    else 'pending'
+  end
+{%- endmacro %}
+
+
+{% macro state_after(last_event, untouched) %}
+  {#- The state of a record after its newest event. -#}
+  case
+    when {{ last_event }} is null then {{ untouched }}
+    when {{ last_event }} = 'reopened' then 'pending'
+    else {{ last_event }}
+  end
+{%- endmacro %}
