@@ -36,9 +36,9 @@ def vet(
 def _faults(spark: SparkSession, contract: Contract) -> Iterator[str]:
     bronze = spark.createDataFrame([], table_ddl(contract))
     columns = [LINEAGE_DDL, "_corrupt_record STRING", "_unparsed ARRAY<STRING>"]
-    for field in contract.fields:
+    answers = _asked(bronze, [field.expression for field in contract.fields])
+    for field, (found, fault) in zip(contract.fields, answers, strict=True):
         place = f"{contract.path}:{field.line}: {contract.record_type}, field {field.name}"
-        found, fault = _asked(bronze, field.expression)
         if fault:
             yield f"{place}: from {fault}"
         if found is None:
@@ -62,9 +62,9 @@ def _child_faults(
     verdict_types = {field.name: field.spark_type for field in contract.fields}
     beside = {*contract.terms["key"], contract.terms.get("order_by")} & set(verdict_types)
     columns = [_BESIDE_CHILDREN, *(f"`{name}` {verdict_types[name]}" for name in sorted(beside))]
-    for child in children:
+    answers = _asked(bronze, [child.expression for child in children])
+    for child, (found, fault) in zip(children, answers, strict=True):
         place = f"{child.path}:{child.line}: {child.record_type}"
-        found, fault = _asked(bronze, child.expression)
         if fault:
             yield f"{place}: from {fault}"
         if found is None:
@@ -73,11 +73,12 @@ def _child_faults(
             yield f"{place}: from gives {found}; it must give an array with one element per row."
             continue
         fields = ["ordinal: int"]
-        for field in child.fields:
+        elements = _asked(
+            bronze,
+            [f"transform({child.expression}, child -> (\n{f.expression}\n))" for f in child.fields],
+        )
+        for field, (element, fault) in zip(child.fields, elements, strict=True):
             column = f"{child.path}:{field.line}: {child.record_type}, column {field.name}"
-            element, fault = _asked(
-                bronze, f"transform({child.expression}, child -> (\n{field.expression}\n))"
-            )
             if fault:
                 yield f"{column}: from {fault}"
             if element is None:
@@ -100,30 +101,34 @@ def _rule_faults(
     typed: DataFrame, contract: Contract | ChildContract, over: str, wanted: str
 ) -> Iterator[str]:
     """What is wrong with predicates, asked as ``over`` puts them; each must give the wanted type."""
-    for rule in contract.rules:
-        if rule.when is None:
-            continue
+    rules = [(rule, rule.when) for rule in contract.rules if rule.when is not None]
+    answers = _asked(typed, [over.replace("{}", when) for _, when in rules])
+    for (rule, _), (found, fault) in zip(rules, answers, strict=True):
         place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}"
-        found, fault = _asked(typed, over.replace("{}", rule.when))
         if fault:
             yield f"{place}: when {fault}"
         if found not in (None, wanted):
             yield f"{place}: when must say yes or no, and gives {found}."
 
 
-def _asked(frame: DataFrame, expression: str) -> tuple[str | None, str | None]:
-    """The type that an expression gives over a frame's columns, and what is wrong with it."""
+def _asked(frame: DataFrame, expressions: Sequence[str]) -> list[tuple[str | None, str | None]]:
+    """The type that each expression gives over a frame's columns, and what is wrong with it.
+
+    Asked together, because each question costs Spark as much as all; one by one where one fails.
+    """
     try:
-        found = frame.selectExpr(f"({expression}) as value")
+        found = frame.selectExpr(*(f"({text}) as value_{i}" for i, text in enumerate(expressions)))
+        sound = found._jdf.queryExecution().analyzed().deterministic()
     except (AnalysisException, ParseException) as error:
-        return (
-            None,
-            f"is no working SQL over the columns there are: {str(error).strip().splitlines()[0]}",
-        )
-    fault = None
-    if not found._jdf.queryExecution().analyzed().deterministic():
-        fault = "is not deterministic; judged again it would say something else."
-    return found.schema["value"].dataType.simpleString(), fault
+        if len(expressions) == 1:
+            said = str(error).strip().splitlines()[0]
+            return [(None, f"is no working SQL over the columns there are: {said}")]
+    else:
+        fault = None if sound else "is not deterministic; judged again it would say something else."
+        if sound or len(expressions) == 1:
+            types = {field.name: field.dataType.simpleString() for field in found.schema.fields}
+            return [(types[f"value_{i}"], fault) for i in range(len(expressions))]
+    return [answer for text in expressions for answer in _asked(frame, [text])]
 
 
 def _text_type(field: Field) -> str:
