@@ -265,10 +265,21 @@ def write_files(
 
 
 def _file_name(contract: Contract, name: str) -> str:
-    """A name by which the contract claims the file."""
-    before, _, after = str(contract.feed["files"][0]).partition("*")
-    stem = f"{before}_replay_" if before else "replay_"
-    return f"{stem}{name[:16]}{after.replace('*', '')}".removesuffix(".gz")
+    """A name by which the contract claims the file.
+
+    Raises:
+        InputError: None can be made of its patterns.
+    """
+    for pattern in map(str, contract.feed["files"]):
+        before, _, after = pattern.partition("*")
+        stem = f"{before}_replay_" if before else "replay_"
+        made = f"{stem}{name[:16]}{after.replace('*', '')}"
+        if contract.claims(made) and not made.lower().endswith((".gz", ".zip")):
+            return made
+    raise InputError(
+        f"{contract.path}: no pattern of the feed of {contract.record_type} ({contract.feed['files']}) "
+        "claims a file of records that are sent again. Add one such as 'replay_*'."
+    )
 
 
 def _write(path: Path, data: bytes) -> None:

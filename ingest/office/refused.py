@@ -112,10 +112,11 @@ class Office:
         self.lake = lake
         self.contracts = _contracts()
         names = {(table.schema, table.name) for table in lake_tables(lake.path)}
+        # The quarantine of what records hold many of is worked off with its records.
         self.record_types = sorted(
-            name.removesuffix(_SUFFIX)
+            name
             for schema, name in names
-            if schema == "silver" and name.endswith(_SUFFIX)
+            if schema == "bronze" and ("silver", name + _SUFFIX) in names
         )
         if not self.record_types:
             raise InputError(

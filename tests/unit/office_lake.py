@@ -77,6 +77,9 @@ def make_lake(folder: Path, *, attempts: Mapping[str, int] | None = None) -> Lak
     lake.append("batches", [{"batch_id": "b1", "started_at": NOON, "status": "finished"}])
     _write_orders(lake, source, attempts)
     _write_page(lake, page)
+    # What records hold many of has a quarantine, too, and no record in it.
+    children = pa.schema([("record_id", pa.string()), ("table_name", pa.string())])
+    _write(lake, "silver/placsp_children_quarantine", [{"record_id": "x"}], children)
     return lake
 
 
