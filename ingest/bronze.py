@@ -29,7 +29,7 @@ from ingest.capture.records import Record
 from ingest.capture.streams import ByteStream, Limited
 from ingest.contracts import Contract
 from ingest.errors import FileReadError
-from ingest.lake import Lake
+from ingest.lake import Lake, is_table
 from ingest.schema import parse_ddl
 from ingest.session import CORES, register_table
 from ingest.sources import ProbedFile, Source, csv_format, xml_format
@@ -115,7 +115,7 @@ def table_ddl(contract: Contract) -> str:
 def create_table(spark: SparkSession, lake: Lake, contract: Contract) -> None:
     """Create the Bronze table of a record type where it is not there yet, and tell the catalog of it."""
     path = lake.table_path("bronze", contract.record_type)
-    if not (path / "_delta_log").is_dir():
+    if not is_table(path):
         # Spark's own CREATE TABLE takes seconds when it is the first that Delta does in a process.
         schema = spark.createDataFrame([], table_ddl(contract)).schema
         path.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def create_table(spark: SparkSession, lake: Lake, contract: Contract) -> None:
 def add_lineage(lake: Lake, contract: Contract) -> None:
     """Add the lineage columns that a Bronze table of an earlier version lacks; models read them."""
     path = lake.table_path("bronze", contract.record_type)
-    if not (path / "_delta_log").is_dir():
+    if not is_table(path):
         return
     table = DeltaTable(str(path))
     have = {field.name for field in table.schema().fields}
@@ -497,7 +497,7 @@ def captured(lake: Lake, contract: Contract, batch: Batch) -> dict[str, tuple[in
         Per source file: records, and how many of these are corrupt.
     """
     path = lake.table_path("bronze", contract.record_type)
-    if not (path / "_delta_log").is_dir():
+    if not is_table(path):
         return {}
     table = (
         DeltaTable(str(path))

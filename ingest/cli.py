@@ -21,7 +21,7 @@ from ingest.cli_options import (
     retry_option,
 )
 from ingest.errors import InputError, LakehouseError
-from ingest.lake import Lake
+from ingest.lake import Lake, is_table
 from ingest.lock import LakeLock
 from ingest.office.commands import quarantine, replay
 
@@ -133,7 +133,7 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
     from ingest.transform import invoke_dbt
 
     lake = Lake(lake_path)
-    if not (lake.table_path("bronze", "batches") / "_delta_log").is_dir():
+    if not is_table(lake.table_path("bronze", "batches")):
         raise InputError(f"{lake_path} is no lake yet. Run 'make run' first, then 'make docs'.")
     if serve:
         if not (lake.state / "dbt" / "index.html").is_file():

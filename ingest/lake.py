@@ -133,6 +133,11 @@ _OPERATIONS = {
 _STATISTICS = {"quarantine_events": "event_id,record_id,record_type,dataset,event_type,at"}
 
 
+def is_table(path: Path) -> bool:
+    """Whether a Delta table lies there. A log without a commit is what a killed run began to make."""
+    return any((path / "_delta_log").glob("*.json"))
+
+
 class Lake:
     """The folder of a lake: ``<path>/<schema>/<table>`` are Delta tables, ``<path>/_state`` is ours."""
 
@@ -166,6 +171,7 @@ class Lake:
             (log.parent.parent.name, log.parent.name)
             for schema in SCHEMAS
             for log in (self.path / schema).glob("*/_delta_log")
+            if is_table(log.parent)
         )
 
     def create_operations(self) -> None:
@@ -175,7 +181,7 @@ class Lake:
         """
         for name, schema in _OPERATIONS.items():
             path = self.table_path("bronze", name)
-            if not (path / "_delta_log").is_dir():
+            if not is_table(path):
                 path.mkdir(parents=True, exist_ok=True)
                 configuration = {"delta.appendOnly": "true"}
                 if name in _STATISTICS:

@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ingest.errors import EnvironmentProblemError, InputError
+from ingest.lake import is_table
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,8 +75,7 @@ def lake_tables(lake: Path) -> list[LakeTable]:
         )
     if not lake.is_dir():
         raise InputError(f"{lake} is a file, and a lake is a folder. Name the lake's folder.")
-    # A log without a commit is a table that a killed run was about to make.
-    logs = (log for log in lake.glob("*/*/_delta_log") if any(log.glob("*.json")))
+    logs = (log for log in lake.glob("*/*/_delta_log") if is_table(log.parent))
     found = sorted(LakeTable(log.parts[-3], log.parts[-2], log.parent) for log in logs)
     if not found:
         raise InputError(

@@ -114,9 +114,7 @@ class Office:
         names = {(table.schema, table.name) for table in lake_tables(lake.path)}
         # The quarantine of what records hold many of is worked off with its records.
         self.record_types = sorted(
-            name
-            for schema, name in names
-            if schema == "bronze" and ("silver", name + _SUFFIX) in names
+            name for schema, name in names if schema == "bronze" and ("silver", name + _SUFFIX) in names
         )
         if not self.record_types:
             raise InputError(

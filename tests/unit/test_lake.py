@@ -41,3 +41,16 @@ def test_an_instant_of_another_zone_is_the_same_instant(tmp_path: Path) -> None:
     lake.create_operations()
     lake.append("batches", [{"started_at": AT.astimezone(timezone(timedelta(hours=2)))}])
     assert lake.read("bronze", "batches", ["started_at"]).to_pylist() == [{"started_at": AT}]
+
+
+def test_what_a_killed_run_began_to_make_is_no_table(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create_operations()
+    begun = tmp_path / "silver" / "orders" / "_delta_log" / "_staged_commits"
+    begun.mkdir(parents=True)
+    assert ("silver", "orders") not in lake.tables()
+    begun = lake.table_path("bronze", "codice_codes") / "_delta_log"
+    for commit in begun.glob("*.json"):
+        commit.unlink()
+    lake.create_operations()
+    assert ("bronze", "codice_codes") in lake.tables(), "and it is made"
