@@ -62,8 +62,9 @@ def start_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = list(cds_options() if jvm_options is None else jvm_options)
     options.append("-XX:+UseSerialGC" if CORES <= 2 else "-XX:+UseParallelGC")
-    # Else the young generation is full, and collected, a hundred times in a run of small statements.
-    options.append("-XX:NewSize=512m")
+    # Else the young generation is full all the time in a run of small statements, and the old one and
+    # the space of classes grow by whole collections: four of them before the first rule is vetted.
+    options += ["-XX:InitialHeapSize=1g", "-XX:NewSize=512m", "-XX:MetaspaceSize=256m"]
     # With the first compiler alone the default is a fifth of this, and a run of all models fills it; the
     # JVM then stops compiling and only interprets.
     options.append("-XX:ReservedCodeCacheSize=256m")
