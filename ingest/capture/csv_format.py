@@ -112,18 +112,22 @@ class CsvFormat:
 
     @cached_property
     def field_pattern(self) -> bytes:
-        """A pattern for the text of one field, quotes included. It never backtracks far."""
+        """A pattern for the text of one field, quotes included. It never backtracks far.
+
+        Here and in the other patterns a group is repeated inside an atomic one: until Python 3.11.5 a
+        possessive repeat of a group (``(...)*+``) may match less than it should.
+        """
         d = re.escape(self.delimiter.encode())
         if not self.quote:
             return rb"[^" + d + rb"\r\n]*+"
         q = re.escape(self.quote.encode())
         e = re.escape(self.escape.encode())
         if self.escape == self.quote:
-            body = rb"(?:[^" + q + rb"]++|" + q + q + rb")*+"
-            body_on_line = rb"(?:[^" + q + rb"\r\n]++|" + q + q + rb")*+"
+            body = rb"(?>(?:[^" + q + rb"]++|" + q + q + rb")*)"
+            body_on_line = rb"(?>(?:[^" + q + rb"\r\n]++|" + q + q + rb")*)"
         else:
-            body = rb"(?:[^" + q + e + rb"]++|" + e + rb"[\s\S])*+"
-            body_on_line = rb"(?:[^" + q + e + rb"\r\n]++|" + e + rb"[^\r\n])*+"
+            body = rb"(?>(?:[^" + q + e + rb"]++|" + e + rb"[\s\S])*)"
+            body_on_line = rb"(?>(?:[^" + q + e + rb"\r\n]++|" + e + rb"[^\r\n])*)"
         return (
             rb"(?:" + q + body + q + rb"(?=[" + d + rb"\r\n]|\Z)"
             rb"|" + q + body_on_line + q + rb"[^" + d + rb"\r\n]++"
@@ -139,7 +143,7 @@ class CsvFormat:
     def record_regex(self) -> re.Pattern[bytes]:
         """Matches one record of any number of fields, up to its line end or an open quote."""
         d = re.escape(self.delimiter.encode())
-        return re.compile(self.field_pattern + rb"(?:" + d + self.field_pattern + rb")*+")
+        return re.compile(self.field_pattern + rb"(?>(?:" + d + self.field_pattern + rb")*)")
 
     def exact_regex(self, fields: int) -> re.Pattern[bytes]:
         """Matches one record of so many fields with its line end, which is group 1."""

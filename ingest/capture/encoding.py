@@ -61,7 +61,7 @@ _DECLARATION = re.compile(
     rb"<\?xml\s[^<>]{0,400}?\bencoding\s*=\s*(?:\"([^\"<>]{0,200})\"|'([^'<>]{0,200})')"
 )
 _HTML = re.compile(
-    rb"\s*(?:<\?xml[^<>]*\?>\s*)?(?:<!--(?:[^-]|-(?!->))*+-->\s*)*+"
+    rb"\s*(?:<\?xml[^<>]*\?>\s*)?(?>(?:<!--(?>(?:[^-]++|-(?!->))*)-->\s*)*)"
     rb"<(?:!doctype\s+html\b|html[\s>]|head[\s>]|body[\s>])",
     re.IGNORECASE,
 )

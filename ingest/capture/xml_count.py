@@ -17,7 +17,7 @@ _DECLARED = re.compile(rb"xmlns(?::([^\s=<>/\"']+))?\s*=\s*(\"[^\"<]*\"|'[^'<]*'
 _UNDECLARED = re.compile(rb"xmlns\s*=\s*(?:\"\"|'')")
 _TAG_NAME = re.compile(rb"<([^\s/><]*)")
 _SPACE = re.compile(rb"\s*+")
-_WHOLE_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"<]*+\"|'[^'<]*+')*+>")
+_WHOLE_TAG = re.compile(rb"<(?>(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*)>")
 _CLOSERS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
 
 

@@ -445,3 +445,17 @@ def test_judged_models_list_every_column_they_have() -> None:
         ):
             problems.append(f"silver.yml: {record_type}_quarantine does not list {column}. Add it.")
     tell(problems)
+
+
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    # Until Python 3.11.5, which many systems ship, such a repeat may match less than it should.
+    tell(
+        [
+            f"{name_of(path)}:{number}: '(...)*+' matches wrongly before Python 3.11.5. Repeat the "
+            "group inside an atomic one: '(?>(...)*)'."
+            for path in files_in_git()
+            if path.suffix == ".py" and path.is_relative_to(PROJECT_ROOT / "ingest")
+            for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+            if re.search(r"(?<!\\)\)[*+?]\+", line) and "``" not in line
+        ]
+    )
