@@ -102,13 +102,10 @@ def _tell(lake: Lake, batch: str, record_types: Sequence[str], console: Console)
     """Say what became of the records that were sent again."""
     tables = set(lake.tables())
     for record_type in dict.fromkeys(record_types):
-        judged, decided = f"silver.{record_type}_judged", f"silver.{record_type}_dispositions"
-        if (
-            not {("silver", f"{record_type}_judged"), ("silver", f"{record_type}_dispositions")}
-            <= tables
-        ):
+        names = {f"{record_type}_judged", f"{record_type}_dispositions"}
+        if not {("silver", name) for name in names} <= tables:
             continue
-        with connect(lake.path, {judged, decided}) as connection:
+        with connect(lake.path, {f"silver.{name}" for name in names}) as connection:
             found = connection.execute(
                 f"""
                 select

@@ -44,6 +44,7 @@ __all__ = [
     "encoding_of",
     "feed_id",
     "feed_text",
+    "namespaces",
 ]
 
 
@@ -80,6 +81,15 @@ def cut(data: bytes, fmt: XmlFormat) -> Iterator[Record]:
     reader = _Reader(data, scan, encoding, prefixes, fmt)
     for position, piece in enumerate(pieces(scan, prefixes, fmt), start=1):
         yield reader.read(piece, position)
+
+
+def namespaces(data: bytes, fmt: XmlFormat) -> dict[str, str]:
+    """What prefixes mean at the root of a file: as it declares, else by the contract and convention.
+
+    Raises:
+        FileReadError: The file is no XML or in no known encoding.
+    """
+    return Prefixes(scannable(data, detect(data)), fmt).scope
 
 
 def feed_id(data: bytes) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.parsers import expat
@@ -96,10 +95,9 @@ def plan(office: Office, records: Sequence[Refused]) -> tuple[dict[_Frame, list[
 def _frame(payloads: Payloads, record: Refused, text: str) -> _Frame:
     if payloads.contract.format != "xml":
         return _Frame(record.record_type, record.dataset, columns=payloads.header_of(record))
-    declared = dict(payloads.contract.feed["namespaces"])
+    shape = xml_format(payloads.contract)
     data = read_unchanged(record.source_file or "", record.file_sha256 or "")
-    if data is not None:
-        declared |= _declared(data)
+    declared = shape.namespaces if data is None else xml.namespaces(data, shape)
     missing = sorted(_prefixes(text) - set(declared) - {"xml"})
     if missing:
         raise InputError(
@@ -107,31 +105,6 @@ def _frame(payloads: Payloads, record: Refused, text: str) -> _Frame:
             "that declares it is gone. Declare it in the record itself, or put the page back."
         )
     return _Frame(record.record_type, record.dataset, namespaces=tuple(sorted(declared.items())))
-
-
-def _declared(page: bytes) -> dict[str, str]:
-    """Prefixes that the root of a page declares, as far as its start can be read."""
-    found: dict[str, str] = {}
-    parser = expat.ParserCreate(namespace_separator=" ")
-    depth = 0
-
-    def start(*_: object) -> None:
-        nonlocal depth
-        depth += 1
-
-    def namespace(prefix: str | None, uri: str | None) -> None:
-        if depth == 0:
-            found[prefix or ""] = uri or ""
-
-    parser.StartElementHandler = start
-    parser.StartNamespaceDeclHandler = namespace
-    # Damage further down does not matter, and damage above the root leaves what the contract says.
-    with suppress(expat.ExpatError):
-        for at in range(0, len(page), 8192):
-            parser.Parse(page[at : at + 8192], False)
-            if depth:
-                break
-    return found
 
 
 def _prefixes(text: str) -> set[str]:
