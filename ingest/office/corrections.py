@@ -5,7 +5,6 @@ The evidence is never touched: a correction is an event that carries the whole n
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import NamedTuple
 import duckdb
 
 from ingest.capture import csv
-from ingest.capture.encoding import detect_csv
 from ingest.contracts import Contract
 from ingest.errors import FileReadError, InputError
 from ingest.office import csv_edit, xml_edit
@@ -210,9 +208,7 @@ class Payloads:
         if data is None:
             return None
         try:
-            encoding = detect_csv(io.BytesIO(data), self._csv.encoding, self._csv.signs)
-            header = csv.read_header(io.BytesIO(data), self._csv, encoding)
-            return csv_edit.columns_of_header(header)
+            return csv_edit.columns_of_header(csv_edit.header_of(data, self._csv))
         except FileReadError:
             # The contract has changed since, and does not know this header any more.
             return None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.capture import csv
+from ingest.capture.encoding import detect_csv
 from ingest.errors import InputError
 
 
@@ -36,6 +37,16 @@ class FileColumns:
             return ()
         placed = {**self.places, **dict(zip(rest, free, strict=True))}
         return tuple(sorted(placed, key=lambda name: placed[name]))
+
+
+def header_of(data: bytes, fmt: csv.CsvFormat) -> csv.Header:
+    """Read the header of a whole file.
+
+    Raises:
+        FileReadError: See :func:`ingest.capture.csv.read_header`.
+    """
+    encoding = detect_csv(io.BytesIO(data), fmt.encoding, fmt.signs)
+    return csv.read_header(io.BytesIO(data), fmt, encoding)
 
 
 def columns_of_header(header: csv.Header) -> FileColumns:

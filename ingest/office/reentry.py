@@ -15,13 +15,12 @@ from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
 from ingest.capture import csv, xml
-from ingest.capture.encoding import detect_csv
 from ingest.capture.records import Record
 from ingest.contracts import Contract, load_contracts
 from ingest.errors import FileReadError, InputError
 from ingest.lake import Lake
 from ingest.office.corrections import Left, Payloads, by_record_type
-from ingest.office.csv_edit import written
+from ingest.office.csv_edit import header_of, written
 from ingest.office.events import TABLE, Event, append
 from ingest.office.refused import Office, Refused
 from ingest.office.sources import read_unchanged
@@ -179,9 +178,7 @@ def _cut(contract: Contract, data: bytes) -> list[Record]:
     if contract.format == "xml":
         return list(xml.cut(data, xml_format(contract)))
     fmt = csv_format(contract)
-    encoding = detect_csv(io.BytesIO(data), fmt.encoding, fmt.signs)
-    header = csv.read_header(io.BytesIO(data), fmt, encoding)
-    return list(csv.cut(io.BytesIO(data), fmt, header))
+    return list(csv.cut(io.BytesIO(data), fmt, header_of(data, fmt)))
 
 
 def write_files(
