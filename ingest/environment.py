@@ -216,7 +216,7 @@ def jar_paths(directory: Path = JARS_DIR, lock: Path = JARS_LOCK) -> list[Path]:
         lock: The file that names them.
 
     Returns:
-        Absolute paths, in the order of the lock: a class archive is bound to the order.
+        Absolute paths without links, in the order of the lock: a class archive is bound to both.
 
     Raises:
         EnvironmentProblemError: One is missing.
@@ -228,7 +228,7 @@ def jar_paths(directory: Path = JARS_DIR, lock: Path = JARS_LOCK) -> list[Path]:
             f"Delta's jars are not in {directory} ({', '.join(missing)}). Run 'make setup' once "
             "with a network; after that none is needed."
         )
-    return [path.absolute() for path in paths]
+    return [path.resolve() for path in paths]
 
 
 def fetch_jars(directory: Path = JARS_DIR, lock: Path = JARS_LOCK) -> list[Path]:

@@ -190,6 +190,14 @@ def test_no_network_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(jars.iterdir()) == []
 
 
+def test_linked_jars_stand_under_the_path_to_which_the_class_archive_is_bound(tmp_path: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (jars / "thing_2.13-1.0.jar").write_bytes(CONTENT)
+    (tmp_path / "linked").symlink_to("jars")
+    assert jar_paths(tmp_path / "linked", lock_of(tmp_path)) == [jars / "thing_2.13-1.0.jar"]
+
+
 def test_missing_jars_are_told_with_the_command_that_brings_them(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblemError) as refused:
         jar_paths(tmp_path / "jars", lock_of(tmp_path))
