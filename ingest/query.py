@@ -146,6 +146,31 @@ def connect(lake: Path, only: Collection[str] | None = None) -> duckdb.DuckDBPyC
 
 
 _BATCHES = ("bronze", "batches")
+# What speaks of tables without naming one.
+_CATALOG = re.compile(r"\b(?:show|pragma|information_schema|duckdb_|pg_|sqlite_)|\bdescribe\W*$", re.I)
+
+
+def tables_named(lake: Path, sql: str) -> set[str] | None:
+    """Finds the tables that SQL may read, for the argument ``only`` of ``connect``.
+
+    Args:
+        lake: The folder of the lake.
+        sql: The statements.
+
+    Returns:
+        Every table whose name occurs in it as a word, as ``schema.table``; None for all, where it
+        names none or asks for the catalog. A name that SQL puts together is not found.
+
+    Raises:
+        InputError: It is no lake.
+    """
+    words = set(re.findall(r"\w+", sql.casefold()))
+    named = {
+        f"{table.schema}.{table.name}"
+        for table in lake_tables(lake)
+        if set(re.findall(r"\w+", table.name.casefold())) <= words
+    }
+    return None if _CATALOG.search(sql) else named or None
 
 
 def _make_view(
@@ -235,6 +260,12 @@ def run_query(lake: Path, sql: str, fmt: Format = "table") -> str:
     Raises:
         InputError: It is no lake, or the SQL is wrong.
     """
+    named = tables_named(lake, sql)
+    if named is not None:
+        # Where it fails, the answer to that may lie in another table: a name that was put together,
+        # or one that was meant.
+        with connect(lake, named) as connection, suppress(InputError):
+            return _ask(connection, sql, fmt)
     with connect(lake) as connection:
         return _ask(connection, sql, fmt)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ingest.query import connect
+from ingest.query import connect, tables_named
 
 _COUNTS = """
 select dataset, record_type, sum(found), sum(accepted), sum(quarantined), sum(warned),
@@ -49,7 +49,8 @@ def print_summary(
         console: Where to.
         laws_checked: Whether the laws were checked on what the lake holds now.
     """
-    with connect(lake) as connection:
+    asked = " ".join((_COUNTS, _REASONS, _FILES, _IGNORED, _OFFENDERS))
+    with connect(lake, tables_named(lake, asked)) as connection:
         counts = connection.execute(_COUNTS).fetchall()
         reasons = connection.execute(_REASONS).fetchall()
         files = connection.execute(_FILES).fetchall()

@@ -15,7 +15,7 @@ import pytest
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
 from ingest.main_job import Options, run_main_job
-from ingest.query import connect
+from ingest.query import connect, tables_named
 from ingest.sample import Manifest, generate
 from ingest.session import LONG_RUN_BYTES, start_session
 
@@ -27,7 +27,7 @@ RUN_TIME = {
 
 
 def rows(lake: Lake, sql: str) -> list[tuple[object, ...]]:
-    with connect(lake.path) as connection:
+    with connect(lake.path, tables_named(lake.path, sql)) as connection:
         return connection.execute(sql).fetchall()
 
 

@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 
 from ingest.environment import PROJECT_ROOT
 from ingest.errors import InputError
-from ingest.query import connect, lake_tables, run_query, terminal_safe
+from ingest.query import connect, lake_tables, run_query, tables_named, terminal_safe
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -240,6 +240,8 @@ def test_a_broken_table_costs_that_table(tmp_path: Path, caplog: pytest.LogCaptu
     (lake / "silver" / "orders" / "_delta_log" / "00000000000000000000.json").write_text("{}")
     with caplog.at_level(logging.WARNING):
         assert rows(lake, "select count(*) as n from dead_letters") == [{"n": 1}]
+        assert caplog.text == "", "nobody asked for the broken one"
+        assert rows(lake, "select count(*) as n from dead_letters, bronze.orders") == [{"n": 2}]
     assert "silver/orders cannot be read as a Delta table" in caplog.text
 
 
@@ -319,6 +321,18 @@ def test_only_the_tables_that_are_asked_for_get_a_view_and_batches_do(lake: Path
         assert sorted(found.fetchall()) == [("bronze", "batches"), ("bronze", "orders")]
         # The view still leaves out what an unfinished batch wrote.
         assert connection.execute("select count(*) from bronze.orders").fetchall() == [(2,)]
+
+
+def test_the_tables_that_sql_may_read_are_found_by_their_names(lake: Path) -> None:
+    assert tables_named(lake, 'select * from "silver"."Orders" o') == {"bronze.orders", "silver.orders"}
+    assert tables_named(lake, "with a as (select 1) select * from a, files") == {"bronze.files"}
+    for of_no_table in ("select 1", "show tables", "select * from information_schema.tables, files"):
+        assert tables_named(lake, of_no_table) is None
+    # A name that SQL puts together is found on the second try.
+    assert rows(lake, "select count(*) as n from query_table('dead_' || 'letters'), bronze.batches") == [
+        {"n": 2}
+    ]
+    assert len(rows(lake, "select table_name from information_schema.tables")) == 5
 
 
 @pytest.mark.parametrize(
