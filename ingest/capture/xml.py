@@ -16,6 +16,7 @@ from ingest.capture.records import ParseError, Record
 from ingest.capture.xml_count import count, doctype_by_parser
 from ingest.capture.xml_scan import (
     ATOM,
+    HEADLESS,
     RECORD_TAGS,
     TOMBSTONES,
     Piece,
@@ -62,8 +63,10 @@ def cut(data: bytes, fmt: XmlFormat) -> Iterator[Record]:
 
     A record runs from its start tag to its end tag. It never ended, and is corrupt, where another
     record or a feed starts, the feed ends, or the file does; its text then lacks the white space
-    before that. A tag counts when its prefix means the record's namespace: by its own
-    declarations, those of the root, the conventions, or any declaration in the file.
+    before that. An end tag without a start tag is a corrupt record too: its text is all that
+    stands after the record before it, or after the feed's start tag. A tag counts when its prefix
+    means the record's namespace: by its own declarations, those of the root, the conventions, or
+    any declaration in the file.
 
     Args:
         data: The whole file.
@@ -235,7 +238,9 @@ class _Reader:
                 error = ParseError(name, words, line + verdict.line - 1, column)
         if error is not None:
             unparsed, parse_text = (), None
-            if stopped_by:
+            if stopped_by == HEADLESS:
+                error = error._replace(message=f"{error.message}; the record's start tag is missing")
+            elif stopped_by:
                 words = f"{error.message}; {stopped_by} before the record's end tag"
                 error = error._replace(message=words)
         return Record(payload, payload_bytes, parse_text, position, offset, length, error, unparsed)

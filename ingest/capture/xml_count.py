@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from xml.parsers import expat
 
 from ingest.capture.encoding import detect
-from ingest.capture.xml_scan import CONVENTIONS, RECORD_TAGS, XmlFormat, scannable, utf8
+from ingest.capture.xml_scan import ATOM, CONVENTIONS, RECORD_TAGS, XmlFormat, scannable, utf8
 
 _NEVER = 1 << 62
 _DECLARED = re.compile(rb"xmlns(?::([^\s=<>/\"']+))?\s*=\s*(\"[^\"<]*\"|'[^'<]*')")
 _UNDECLARED = re.compile(rb"xmlns\s*=\s*(?:\"\"|'')")
-_TAG_NAME = re.compile(rb"<([^\s/><]*)")
 _SPACE = re.compile(rb"\s*+")
 _WHOLE_TAG = re.compile(rb"<(?>(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*)>")
 _CLOSERS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
@@ -24,15 +24,16 @@ _CLOSERS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
 def count(data: bytes, fmt: XmlFormat) -> int:
     """Count a file's records by other code than ``cut``.
 
-    Start tags are counted as text, outside whatever hides them. Only where the same prefix is
-    declared with several meanings, a parser counts instead, if the page is well-formed.
+    Start tags are counted as text, outside whatever hides them, and so are end tags for which no
+    record is open. Only where the same prefix is declared with several meanings, a parser counts
+    instead, if the page is well-formed.
 
     Args:
         data: The whole file.
         fmt: The record type.
 
     Returns:
-        How many records start in the file.
+        How many records start or, without a start, end in the file.
 
     Raises:
         FileReadError: The file is no XML or in no known encoding.
@@ -41,15 +42,15 @@ def count(data: bytes, fmt: XmlFormat) -> int:
     scan = scannable(data, encoding)
     if fmt.row_tag.encode() not in scan:
         return 0
-    tags = _StartTags(scan, fmt)
+    tags = _Tags(scan, fmt)
     if tags.is_unambiguous and scan.rfind(b"<!") < 0 and scan.rfind(b"<?") <= 0:
-        return sum(tags.is_record(place) for place in tags.places())
+        return tags.count(tags.found())
     text = utf8(scan, encoding)
     start, end = doctype_by_parser(text)
     text = text[:start] + b" " * (end - start) + text[end:]
-    tags = _StartTags(text, fmt)
+    tags = _Tags(text, fmt)
     found = None if tags.is_unambiguous else _count_by_parser(text, fmt)
-    return _count_outside(text, tags, fmt) if found is None else found
+    return tags.count(_outside(text, tags)) if found is None else found
 
 
 def doctype_by_parser(text: bytes) -> tuple[int, int]:
@@ -97,8 +98,8 @@ def _count_by_parser(text: bytes, fmt: XmlFormat) -> int | None:
     return found
 
 
-def _count_outside(scan: bytes, tags: _StartTags, fmt: XmlFormat) -> int:
-    """Count start tags outside comments, CDATA sections and instructions that end.
+def _outside(scan: bytes, tags: _Tags) -> Iterator[re.Match[bytes]]:
+    """Give the tags outside comments, CDATA sections and instructions that end.
 
     The cutter's scanner says when one ends; the definition is the same, the code is not.
     """
@@ -106,11 +107,10 @@ def _count_outside(scan: bytes, tags: _StartTags, fmt: XmlFormat) -> int:
         mark: array("q", (match.start() for match in re.finditer(re.escape(mark), scan)))
         for mark in (*_CLOSERS, *_CLOSERS.values())
     }
-    names = b"|".join(re.escape(name.encode()) for name in {*RECORD_TAGS, "feed", fmt.row_tag})
-    tag = rb"(?:[^\s<>/:!?]+:)?(?:" + names + rb")(?=[\s/><]|\Z)"
+    all_tags = list(tags.found())
     starts, ends = (
-        array("q", (match.start() for match in re.finditer(bracket + tag, scan)))
-        for bracket in (rb"<", rb"</")
+        array("q", (tag.start() for tag in all_tags if bool(tag[1]) == is_end))
+        for is_end in (False, True)
     )
 
     def next_of(places: array[int], position: int) -> int:
@@ -118,22 +118,20 @@ def _count_outside(scan: bytes, tags: _StartTags, fmt: XmlFormat) -> int:
         return places[index] if index < len(places) else _NEVER
 
     openers = re.compile(rb"<!--|<!\[CDATA\[|<\?")
-    candidates = [(match.start(), match[0]) for match in openers.finditer(scan)]
-    candidates += [(place, b"") for place in tags.places()]
-    found = hidden_to = 0
-    for place, opener in sorted(candidates):
-        if place < hidden_to:
+    candidates = [*openers.finditer(scan), *all_tags]
+    hidden_to = 0
+    for candidate in sorted(candidates, key=re.Match.start):
+        if candidate.start() < hidden_to:
             continue
-        if not opener:
-            found += tags.is_record(place)
+        if candidate.re is not openers:
+            yield candidate
             continue
-        inside = place + len(opener)
+        opener, inside = candidate[0], candidate.end()
         end = next_of(marks[_CLOSERS[opener]], inside)
         suspect = next_of(ends, inside) if opener == b"<![CDATA[" else inside
         suspect = suspect if opener == b"<!--" else next_of(starts, suspect)
         if end < _NEVER and not (suspect < end and next_of(marks[opener], suspect) < end):
             hidden_to = end + len(_CLOSERS[opener])
-    return found
 
 
 def _skip_prolog(scan: bytes) -> int:
@@ -158,13 +156,16 @@ def _declared(tag: re.Match[bytes] | None) -> Iterator[tuple[bytes, bytes]]:
             yield name[6:], value[1:-1]
 
 
-class _StartTags:
-    """Start tags with the record's local name, as text."""
+class _Tags:
+    """Tags with the local name of a record or a feed, as text."""
 
     def __init__(self, scan: bytes, fmt: XmlFormat) -> None:
         self._scan = scan
-        self._name = fmt.row_tag.encode()
-        self._namespace = fmt.row_namespace.encode()
+        self._record = fmt.row_tag.encode()
+        meanings = {**RECORD_TAGS, "feed": ATOM, fmt.row_tag: fmt.row_namespace}
+        self._meanings = {name.encode(): uri.encode() for name, uri in meanings.items()}
+        names = b"|".join(map(re.escape, self._meanings))
+        self._tag = re.compile(rb"<(/?)(?:([^\s<>/:!?]+):)?(" + names + rb")(?=[\s/><]|\Z)")
         self._bound = {
             prefix.encode(): uri.encode() for prefix, uri in {**CONVENTIONS, **fmt.namespaces}.items()
         }
@@ -178,27 +179,34 @@ class _StartTags:
             if self._bound.setdefault(match[1] or b"", uri) != uri:
                 self.is_unambiguous = False
 
-    def places(self) -> Iterator[int]:
-        """Give the places of the ``<`` of each."""
-        scan, name = self._scan, self._name
-        done, place = 0, scan.find(name)
-        while place >= 0:
-            start = scan.rfind(b"<", done, place)
-            before = scan[start + 1 : place] if start >= 0 else b"/"
-            done = place + len(name)
-            after = scan[done : done + 1]
-            prefix_ends = before.endswith(b":") and before.count(b":") == 1 and len(before) > 1
-            if (
-                (not before or prefix_ends)
-                and not re.search(rb"[\s>/!?]", before)
-                and (not after or after in b" \t\r\n\f\v/><")
-            ):
-                yield start
-            place = scan.find(name, done)
+    def found(self) -> Iterator[re.Match[bytes]]:
+        """Give each: its groups are the slash of an end tag, the prefix, and the local name."""
+        return self._tag.finditer(self._scan)
 
-    def is_record(self, place: int) -> bool:
-        """Whether the prefix of the start tag at a place means the record's namespace."""
-        tag = _WHOLE_TAG.match(self._scan, place)
-        name = _TAG_NAME.match(self._scan, place)
-        prefix = name[1].rpartition(b":")[0] if name else b""
-        return dict(_declared(tag)).get(prefix, self._bound.get(prefix)) == self._namespace
+    def count(self, tags: Iterable[re.Match[bytes]]) -> int:
+        """Count the records that start, and the end tags for which nothing is open."""
+        found = 0
+        opened = b""
+        own: dict[bytes, bytes] = {}
+        # How many elements of the record's name in other namespaces are open, by prefix.
+        namesakes: Counter[bytes] = Counter()
+        for tag in tags:
+            slash, prefix, name = tag[1], tag[2] or b"", tag[3]
+            whole = None if slash else _WHOLE_TAG.match(self._scan, tag.start())
+            declared = own if slash else dict(_declared(whole))
+            is_empty = whole is not None and whole[0].endswith(b"/>")
+            if declared.get(prefix, self._bound.get(prefix)) != self._meanings[name]:
+                if name == self._record and not is_empty:
+                    namesakes[prefix] = max(0, namesakes[prefix] + (-1 if slash else 1))
+            elif not slash:
+                found += name == self._record
+                opened = b"" if is_empty or name == b"feed" else name
+                own = declared if opened == self._record else own
+                namesakes.clear()
+            elif name == self._record and namesakes[prefix]:
+                namesakes[prefix] -= 1
+            elif name == b"feed" or opened == name:
+                opened = b""
+            elif name == self._record:
+                found += not opened
+        return found

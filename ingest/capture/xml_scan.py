@@ -65,8 +65,15 @@ class XmlFormat:
     schema: Node
 
 
+HEADLESS = "no start tag"
+"""Said of a record that has only its end tag."""
+
+
 class Piece(NamedTuple):
-    """One record's place in scannable bytes; ``stopped_by`` says what came before its end tag."""
+    """One record's place in scannable bytes.
+
+    ``stopped_by`` says what came before its end tag, or that it is ``HEADLESS``; else it is empty.
+    """
 
     start: int
     end: int
@@ -169,12 +176,19 @@ class Prefixes:
 
 
 def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
-    """Cut scannable bytes at the record's tags: one piece for each start tag, in their order."""
+    """Cut scannable bytes at the record's tags: one piece for each start tag, in their order.
+
+    An end tag for which no record is open ends one whose start tag is destroyed: its piece starts
+    after the record or the feed's start tag before it.
+    """
     meanings = {**RECORD_TAGS, "feed": ATOM, fmt.row_tag: fmt.row_namespace}
     foreign = _Foreign(scan)
     opened: _Tag | None = None
     own: dict[str, str] = {}
-    skipped_to = 0
+    # Elements of the record's name in another namespace that are open: their end tags are theirs.
+    namesakes: list[str] = []
+    is_in_other = False
+    nobodys = skipped_to = 0
 
     def stopped(start: int, end: int, by: str) -> Piece:
         return Piece(start, start + len(scan[start:end].rstrip(_WHITE)), by)
@@ -184,28 +198,43 @@ def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
             continue
         declared = declared_in_tag(scan[tag.start : tag.end]) if tag.opens else own
         if prefixes.uri(tag.prefix, declared) != meanings[tag.name]:
+            if tag.name == fmt.row_tag and tag.opens and not tag.closes:
+                namesakes.append(tag.prefix)
+            elif tag.name == fmt.row_tag and not tag.opens and tag.prefix in namesakes:
+                namesakes.remove(tag.prefix)
             continue
         if tag.opens:
             if opened is not None:
                 end = foreign.end_of_record(opened, tag, meanings[tag.name])
                 if end is not None:
                     yield Piece(opened.start, end, "")
-                    opened, skipped_to = None, end
+                    opened, skipped_to, nobodys = None, end, end
                     continue
                 yield stopped(opened.start, tag.start, f"the next <{tag.name}> starts")
                 opened = None
+            namesakes.clear()
+            is_in_other = tag.name not in ("feed", fmt.row_tag) and not tag.closes
             if tag.name == "feed":
                 prefixes.enter(declared)
             elif tag.name == fmt.row_tag and tag.closes:
                 yield Piece(tag.start, tag.end, "")
             elif tag.name == fmt.row_tag:
                 opened, own = tag, declared
+        elif tag.name == fmt.row_tag and tag.prefix in namesakes:
+            namesakes.remove(tag.prefix)
+            continue
         elif opened is not None and tag.name == fmt.row_tag:
             yield Piece(opened.start, tag.end, "")
             opened = None
         elif opened is not None and tag.name == "feed":
             yield stopped(opened.start, tag.start, "the feed ends")
             opened = None
+        elif tag.name == fmt.row_tag and not is_in_other:
+            start = tag.start - len(scan[nobodys : tag.start].lstrip(_WHITE))
+            yield Piece(start, tag.end, HEADLESS)
+        if not tag.opens and tag.name != fmt.row_tag:
+            is_in_other = False
+        nobodys = tag.end
     if opened is not None:
         yield stopped(opened.start, len(scan), "the file ends")
 

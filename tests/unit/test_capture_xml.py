@@ -269,6 +269,8 @@ def test_a_prefix_declared_between_root_and_record_counts() -> None:
         '<x xmlns="urn:other"><entry/></x>',
         '<x xmlns="urn:other"><entry>1</entry><entry>2</entry></x>',
         f'<x xmlns="urn:other"><entry><y xmlns="{ATOM}"/></entry></x>',
+        '<entry xmlns="urn:other"><id/></entry>',
+        '<entry xmlns="urn:other"/>',
     ],
 )
 def test_a_foreign_entry_inside_a_record_does_not_cut_it(foreign: str) -> None:
@@ -283,6 +285,16 @@ def test_an_unclosed_foreign_element_does_not_swallow_the_next_records() -> None
         '<entry><x xmlns="urn:other"></entry>',
         "<entry/>",
         '<entry><x xmlns="urn:other">',
+        "<entry/>",
+    ]
+
+
+def test_a_foreign_entry_beside_records_is_none_and_hides_none() -> None:
+    foreign = '<entry xmlns="urn:other"><id>1</id></entry>'
+    assert payloads(f"{HEAD}{foreign}<entry/>{foreign}</feed>") == ["<entry/>"]
+    unclosed = '<entry xmlns="urn:other"><id>1</id>'
+    assert payloads(f"{HEAD}{unclosed}<entry><id>2</id></entry><entry/></feed>") == [
+        "<entry><id>2</id></entry>",
         "<entry/>",
     ]
 
@@ -350,6 +362,44 @@ def test_a_record_that_never_ended_stops_where_something_else_begins(end: str, w
     assert found[0].error is not None
     assert words in found[0].error.message
     assert [record.error for record in found[1:]] == [None] * (len(found) - 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "headless"),
+    [
+        ("<entry><id>1</id></entry>", "<ent ry><id>2</id></entry>"),
+        ("<entry><id>1</id></entry>", "entry><id>2</id></entry>"),
+        ("<entry/>", "<id>2</id></entry>"),
+        ("<entry/>", "</entry>"),
+        ('<at:deleted-entry ref="1"/>', "<id>2</id></entry>"),
+        ('<at:deleted-entry ref="1"></at:deleted-entry>', "<id>2</id></entry>"),
+        # Of the first record nobody can say where it began.
+        ("", "<id>feed</id><ntry><id>2</id></entry>"),
+    ],
+)
+def test_a_record_whose_start_tag_is_destroyed_is_kept_from_where_the_one_before_ended(
+    before: str, headless: str
+) -> None:
+    found = records(f"{HEAD}{before}\n {headless}\n<entry><id>3</id></entry></feed>")
+    sound = [before] if "<entry" in before else []
+    assert [r.payload for r in found] == [*sound, headless, "<entry><id>3</id></entry>"]
+    [broken] = [record for record in found if record.error]
+    assert broken.payload == headless
+    assert broken.error is not None
+    assert "the record's start tag is missing" in broken.error.message
+
+
+def test_a_tombstone_whose_start_tag_is_destroyed_is_kept() -> None:
+    page = f'{HEAD}<entry/><at:deleted entry ref="1"><c/></at:deleted-entry><entry/></feed>'
+    assert payloads(page, TOMBSTONE) == ['<at:deleted entry ref="1"><c/></at:deleted-entry>']
+    assert corrupt(page, TOMBSTONE) == [1]
+    assert payloads(page) == ["<entry/>", "<entry/>"]
+
+
+def test_an_entrys_end_tag_inside_a_tombstone_is_the_tombstones() -> None:
+    page = f'{HEAD}<at:deleted-entry ref="1"></entry></at:deleted-entry><entry/></feed>'
+    assert payloads(page) == ["<entry/>"]
+    assert corrupt(page, TOMBSTONE) == [1]
 
 
 def test_a_tombstone_that_never_ended_stops_at_an_entry() -> None:
