@@ -91,14 +91,19 @@ from sqlfluff.cli.commands import cli; cli()"
 
 ##@ Prove
 
-.PHONY: test lint bench fmt
+.PHONY: test lint lint-python lint-sql bench fmt
 test: lint ## Everything that proves the project: linters, types, unit and integration tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --durations 25 $(ARGS)
 
 lint: $(DEV) $(JARS) $(CLASSES) ## Check style and types, change nothing
+	@$(MAKE) --no-print-directory --jobs 2 lint-python lint-sql
+
+lint-python: $(DEV) ## Of these, ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+lint-sql: $(DEV) $(JARS) $(CLASSES) ## Of these, sqlfluff
 	@$(BIN)/python -c $(SQLFLUFF) lint dbt_project/models dbt_project/tests
 
 bench: $(RUNTIME) $(JARS) $(CLASSES) $(NEEDS_INPUT) ## Measure on a folder of pages: a table, and JSON in bench/
