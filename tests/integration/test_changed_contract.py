@@ -91,7 +91,7 @@ def test_what_a_rule_drops_is_refused_and_kept_as_evidence(runs: Runs) -> None:
     assert runs.before["quarantine"] == [
         ("both", True, "qty"),
         ("dropped", True, "qty"),
-        ("failing", False, "order_ts"),
+        ("failing", False, "parse"),
         ("unread", False, "parse"),
     ]
     assert {row[2] for row in runs.before["letters"]} == {"both", "dropped", "failing", "unread"}
@@ -136,7 +136,7 @@ def test_what_derives_from_verdicts_follows_the_newest(runs: Runs) -> None:
     assert rows(runs.lake, LOOKS["quarantine"]) == [
         ("both", False, "qty"),
         ("dropped", False, "qty"),
-        ("failing", False, "order_ts"),
+        ("failing", False, "parse"),
         ("single", False, "qty"),
         ("unread", False, "parse"),
     ]

@@ -69,9 +69,8 @@ def test_orders_agree_with_the_generator(sample_lake: SampleLake) -> None:
         rows(sample_lake.lake, "select reason, count(*) from silver.orders_quarantine group by all")
     )
     assert reasons == {
-        "parse": facts.parse_refused - facts.out_of_range,
+        "parse": facts.parse_refused,
         "qty": facts.qty_refused,
-        "order_ts": facts.out_of_range,
     }
     states = dict(
         rows(
