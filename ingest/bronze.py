@@ -164,14 +164,7 @@ def capture(
         files: Files that hold records of this type; the content must still be what was probed.
         batch: The batch they are of.
     """
-    numbers = {file.source: number for number, file in enumerate(files)}
-    rows: DataFrame | None = None
-    for headers, group in _by_header(files, numbers).items():
-        cut = spark.range(0, len(group), 1, len(group)).mapInArrow(_cutter(contract, group), _CUT_DDL)
-        # The files of one batch may lack different columns; with lineage, all rows have one shape.
-        parsed = _with_file(_parse(cut, contract, headers), contract, files)
-        piece = _with_lineage(parsed, contract, batch)
-        rows = piece if rows is None else rows.unionByName(piece)
+    rows = records_of(spark, contract, files, batch)
     if rows is None:
         return
     (
@@ -183,18 +176,41 @@ def capture(
     )
 
 
+def records_of(
+    spark: SparkSession, contract: Contract, files: Sequence[ProbedFile], batch: Batch
+) -> DataFrame | None:
+    """The records of files as rows of the Bronze table; None where there are no files.
+
+    Args:
+        spark: The session.
+        contract: What the records are.
+        files: Files that hold records of this type; a file whose content is no longer what was
+            probed gives no row.
+        batch: The batch they are of.
+    """
+    numbers = {file.source: number for number, file in enumerate(files)}
+    rows: DataFrame | None = None
+    for headers, group in _by_header(files, numbers).items():
+        cut = spark.range(0, len(group), 1, len(group)).mapInArrow(_cutter(contract, group), _CUT_DDL)
+        # The files of one batch may lack different columns; with lineage, all rows have one shape.
+        parsed = _with_file(_parse(cut, contract, headers), contract, files)
+        piece = _with_lineage(parsed, contract, batch)
+        rows = piece if rows is None else rows.unionByName(piece)
+    return rows
+
+
 def _by_header(
     files: Sequence[ProbedFile], numbers: Mapping[Source, int]
 ) -> dict[tuple[str, ...] | None, list[list[_CutTask]]]:
     """Group files whose columns stand in one order, and within these into tasks by size."""
     groups: dict[tuple[str, ...] | None, list[ProbedFile]] = {}
     for file in files:
-        key = _parse_columns(file.header) if file.header else None
+        key = parse_columns(file.header) if file.header else None
         groups.setdefault(key, []).append(file)
     return {key: _tasks(group, numbers) for key, group in groups.items()}
 
 
-def _parse_columns(header: csv.Header) -> tuple[str, ...]:
+def parse_columns(header: csv.Header) -> tuple[str, ...]:
     """Names to parse a file's values with, in their order; what the contract lacks is named apart."""
     return tuple(
         name if name is not None else f"_extra_{number}"
@@ -387,11 +403,11 @@ def _parse(cut: DataFrame, contract: Contract, headers: tuple[str, ...] | None) 
         parsed = F.from_xml(text, schema, {**options, "ignoreNamespace": "true"})
     else:
         assert headers is not None
-        return _parse_csv(cut, contract, headers, options)
+        return parse_csv(cut, contract, headers, options)
     return cut.withColumn("parsed", parsed)
 
 
-def _parse_csv(
+def parse_csv(
     cut: DataFrame, contract: Contract, headers: tuple[str, ...], options: Mapping[str, str]
 ) -> DataFrame:
     """Parse CSV records; those without a quote need no parser, and splitting is twice as quick."""

@@ -39,6 +39,8 @@ def start_session(
     memory: str = "4g",
     jvm_options: Sequence[str] | None = None,
     scratch: Path | None = None,
+    application: str = "lakehouse",
+    event_log: Path | None = None,
 ) -> SparkSession:
     """Start Spark for this process, or return the session that is there.
 
@@ -49,6 +51,8 @@ def start_session(
         memory: Heap of the driver.
         jvm_options: Options instead of those of the class archive.
         scratch: Folder for Spark's own temporary files.
+        application: Name of the Spark application.
+        event_log: Folder that is there, for a log of the application's jobs; one file, plain.
 
     Raises:
         EnvironmentProblemError: Java or Delta's jars are missing.
@@ -97,7 +101,14 @@ def start_session(
     }
     if scratch is not None:
         settings["spark.local.dir"] = str(scratch)
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("lakehouse")
+    if event_log is not None:
+        settings |= {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": event_log.absolute().as_uri(),
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.compress": "false",
+        }
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName(application)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

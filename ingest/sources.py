@@ -276,12 +276,12 @@ def probe(
         probed.size_bytes = stat.st_size
         if not claiming:
             probed.status = "ignored"
-            probed.file_sha256 = _digest_of(source)[0]
+            probed.file_sha256 = digest_of(source)[0]
             if known.get((probed.file_sha256, f"ignored {source.name}")):
                 probed.status = "known"
             return probed
         probed.record_type = claiming[0].record_type
-        probed.file_sha256, probed.size_bytes = _digest_of(source)
+        probed.file_sha256, probed.size_bytes = digest_of(source)
         state = [known.get((probed.file_sha256, c.record_type)) for c in claiming]
         if "failed" in state and not retry_failed:
             probed.status = "known"
@@ -290,11 +290,11 @@ def probe(
         if not todo:
             probed.status = "known"
             return probed
-        _look_inside(probed, todo, dataset)
+        look_inside(probed, todo, dataset)
     except FileReadError as error:
         probed.status = "failed"
         probed.error_type = error.error_type
-        probed.error_message = _placed(source, str(error))
+        probed.error_message = placed(source, str(error))
     except OSError as error:
         probed.status = "failed"
         refusal = _unreadable(source, error)
@@ -307,11 +307,17 @@ def probe(
     return probed
 
 
-def _placed(source: Source, message: str) -> str:
+def placed(source: Source, message: str) -> str:
+    """A message that names the file it is about."""
     return message if source.name in message else f"{source.name}: {message}"
 
 
-def _digest_of(source: Source) -> tuple[str, int]:
+def digest_of(source: Source) -> tuple[str, int]:
+    """SHA-256 of the unpacked content in hex, and its bytes.
+
+    Raises:
+        FileReadError: It cannot be read.
+    """
     digest = hashlib.sha256()
     size = 0
     with source.open() as stream:
@@ -324,7 +330,17 @@ def _digest_of(source: Source) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str | None) -> None:
+def look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str | None) -> None:
+    """Fill in what a file holds of record types that are read from the same files.
+
+    Args:
+        probed: The file; encoding, dataset, header, parts and findings are set.
+        contracts: The record types.
+        dataset: The dataset where neither name nor content say it.
+
+    Raises:
+        FileReadError: It cannot be read as what the contracts say.
+    """
     source = probed.source
     first, *_ = contracts = list(contracts)
     if first.format == "csv":
@@ -343,7 +359,7 @@ def _look_inside(probed: ProbedFile, contracts: Iterable[Contract], dataset: str
         if header.findings:
             probed.error_type = header.findings[0].error_type
             said = " ".join(finding.message for finding in header.findings)
-            probed.error_message = _placed(source, said)
+            probed.error_message = placed(source, said)
         return
     data = source.read()
     xml.check_page(data)

@@ -15,7 +15,7 @@ from ingest.lake import Lake
 
 PROJECT_DIR = PROJECT_ROOT / "dbt_project"
 PROFILES_DIR = PROJECT_ROOT / "profiles"
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _MERGE_CONDITIONS = re.compile(
     r"DELTA_MULTIPLE_SOURCE_ROW|DELTA_MERGE|CONCURRENT|DELTA_SCHEMA|DELTA_FAILED_TO_MERGE|APPEND_ONLY"
 )
@@ -33,7 +33,7 @@ class NodeFailure:
     @property
     def error_type(self) -> str:
         """Spark's error condition where the message names one, else DBT_ERROR."""
-        found = _CONDITION.search(self.message)
+        found = CONDITION.search(self.message)
         return found.group(1) if found else "DBT_ERROR"
 
     @property
