@@ -21,6 +21,7 @@ from ingest.cli_options import (
     retry_option,
 )
 from ingest.errors import InputError, LakehouseError
+from ingest.inspection.command import inspect
 from ingest.lake import Lake, is_table
 from ingest.lock import LakeLock
 from ingest.office.commands import quarantine, replay
@@ -177,6 +178,7 @@ cli.add_command(catalogue)
 cli.add_command(fetch)
 cli.add_command(history)
 cli.add_command(daily)
+cli.add_command(inspect)
 cli.add_command(replay)
 
 
