@@ -116,7 +116,10 @@ fmt: $(DEV) $(JARS) $(CLASSES) ## Put Python and SQL into shape
 
 ##@ Look
 
-.PHONY: sql docs docs-serve
+.PHONY: orders-lab sql docs docs-serve
+orders-lab: $(RUNTIME) $(JARS) $(CLASSES) $(NEEDS_INPUT) ## Inspect a file of orders (default: the sample): read modes compared, a report
+	@$(BIN)/lakehouse inspect orders "$${INPUT:-$(SAMPLES)}" --out lab/orders --event-log lab/events --force $(ARGS)
+
 sql: $(RUNTIME) ## Ask the lake in SQL, offline and without Spark
 	@$(BIN)/lakehouse sql --lake "$$LAKE" $(ARGS)
 
@@ -130,7 +133,7 @@ docs-serve: docs ## Build it and show it in a browser
 
 .PHONY: clean distclean
 clean: ## Remove what was built; lakes, .venv and .jars stay
-	@rm -rf dbt_project/target dbt_project/logs logs target site samples \
+	@rm -rf dbt_project/target dbt_project/logs logs target site samples lab \
 	  spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(wildcard ingest tests) -type d -name __pycache__ -prune -exec rm -rf {} +
 

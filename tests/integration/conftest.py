@@ -120,7 +120,7 @@ def copy_checkout(root: Path) -> Checkout:
 
 @dataclass(frozen=True)
 class FirstRun:
-    """A copy of the project in which `make run` was called, as the first thing."""
+    """A copy of the project in which a make target was called, as the first thing."""
 
     checkout: Checkout
     told: str
@@ -129,8 +129,17 @@ class FirstRun:
 
 @pytest.fixture(scope="session")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    """After `make run`."""
     checkout = copy_checkout(tmp_path_factory.mktemp("checkout"))
     run = checkout.shell("make run")
+    return FirstRun(checkout, run.stdout, run.returncode)
+
+
+@pytest.fixture(scope="session")
+def orders_lab(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    """After `make orders-lab`."""
+    checkout = copy_checkout(tmp_path_factory.mktemp("lab"))
+    run = checkout.shell("make orders-lab")
     return FirstRun(checkout, run.stdout, run.returncode)
 
 
