@@ -389,27 +389,27 @@ def _with_file(parsed: DataFrame, contract: Contract, files: Sequence[ProbedFile
     return parsed.withColumn("file", F.get(literal, F.col("file")))
 
 
+_PARSE_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "_corrupt_record",
+    "nullValue": "",
+}
+
+
 def _parse(cut: DataFrame, contract: Contract, headers: tuple[str, ...] | None) -> DataFrame:
     """Parse each record's text PERMISSIVE against the contract's schema, every leaf a string."""
     text = F.coalesce(F.col("parse_text"), F.col("payload"))
-    options = {
-        "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": "_corrupt_record",
-        "nullValue": "",
-    }
     if contract.format == "xml":
         schema = f"{contract.schema_ddl}, _corrupt_record STRING"
         # One record a text: the parser that loses a file's rest after a fault has no rest to lose.
-        parsed = F.from_xml(text, schema, {**options, "ignoreNamespace": "true"})
+        parsed = F.from_xml(text, schema, {**_PARSE_OPTIONS, "ignoreNamespace": "true"})
     else:
         assert headers is not None
-        return parse_csv(cut, contract, headers, options)
+        return parse_csv(cut, contract, headers)
     return cut.withColumn("parsed", parsed)
 
 
-def parse_csv(
-    cut: DataFrame, contract: Contract, headers: tuple[str, ...], options: Mapping[str, str]
-) -> DataFrame:
+def parse_csv(cut: DataFrame, contract: Contract, headers: tuple[str, ...]) -> DataFrame:
     """Parse CSV records; those without a quote need no parser, and splitting is twice as quick."""
     fmt = csv_format(contract)
     names = ", ".join(f"`{name}` STRING" for name in headers)
@@ -417,7 +417,7 @@ def parse_csv(
         "payload",
         f"{names}, _corrupt_record STRING",
         {
-            **options,
+            **_PARSE_OPTIONS,
             "sep": fmt.delimiter,
             "quote": fmt.quote,
             "escape": fmt.escape,

@@ -16,7 +16,6 @@ from ingest.capture.records import ParseError, Record
 from ingest.capture.xml_count import count, doctype_by_parser
 from ingest.capture.xml_scan import (
     ATOM,
-    HEADLESS,
     RECORD_TAGS,
     TOMBSTONES,
     Piece,
@@ -203,7 +202,7 @@ class _Reader:
         self._line = self._column = 1
 
     def read(self, piece: Piece, position: int) -> Record:
-        start, end, stopped_by = piece
+        start, end, lacks = piece
         text = self._scan[start:end]
         offset = self._offset + self._width(self._scan[self._scanned : start])
         length = self._width(text)
@@ -211,7 +210,7 @@ class _Reader:
         if end == len(self._scan):
             # Half a character at the end of a truncated UTF-16 file belongs to its last piece.
             half = (len(self._data) - self._encoding.bom_length) % self._unit
-            length += half if stopped_by else 0
+            length += half if lacks else 0
         raw = text if self._unit == 1 else self._data[offset : offset + length]
         payload, payload_bytes, parse_text = "", None, None
         error: ParseError | None = None
@@ -230,7 +229,7 @@ class _Reader:
             plain = self._encoding.name == "utf-8" or self._unit > 1
             verdict = self._walker.walk(text if plain else payload.encode("utf-8"))
             unparsed, parse_text = verdict.unparsed, verdict.parse_text
-            if verdict.words or stopped_by:
+            if verdict.words or lacks:
                 line, column = self._place(start)
                 column = verdict.column + (column - 1 if verdict.line == 1 else 0)
                 words = verdict.words or "the record is not closed"
@@ -238,11 +237,8 @@ class _Reader:
                 error = ParseError(name, words, line + verdict.line - 1, column)
         if error is not None:
             unparsed, parse_text = (), None
-            if stopped_by == HEADLESS:
-                error = error._replace(message=f"{error.message}; the record's start tag is missing")
-            elif stopped_by:
-                words = f"{error.message}; {stopped_by} before the record's end tag"
-                error = error._replace(message=words)
+            if lacks:
+                error = error._replace(message=f"{error.message}; {lacks}")
         return Record(payload, payload_bytes, parse_text, position, offset, length, error, unparsed)
 
     def _width(self, scanned: bytes) -> int:

@@ -195,16 +195,15 @@ class _Tags:
             whole = None if slash else _WHOLE_TAG.match(self._scan, tag.start())
             declared = own if slash else dict(_declared(whole))
             is_empty = whole is not None and whole[0].endswith(b"/>")
-            if declared.get(prefix, self._bound.get(prefix)) != self._meanings[name]:
-                if name == self._record and not is_empty:
-                    namesakes[prefix] = max(0, namesakes[prefix] + (-1 if slash else 1))
+            if slash and name == self._record and namesakes[prefix]:
+                namesakes[prefix] -= 1
+            elif declared.get(prefix, self._bound.get(prefix)) != self._meanings[name]:
+                namesakes[prefix] += name == self._record and not slash and not is_empty
             elif not slash:
                 found += name == self._record
                 opened = b"" if is_empty or name == b"feed" else name
                 own = declared if opened == self._record else own
                 namesakes.clear()
-            elif name == self._record and namesakes[prefix]:
-                namesakes[prefix] -= 1
             elif name == b"feed" or opened == name:
                 opened = b""
             elif name == self._record:

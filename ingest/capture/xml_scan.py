@@ -65,19 +65,15 @@ class XmlFormat:
     schema: Node
 
 
-HEADLESS = "no start tag"
-"""Said of a record that has only its end tag."""
-
-
 class Piece(NamedTuple):
     """One record's place in scannable bytes.
 
-    ``stopped_by`` says what came before its end tag, or that it is ``HEADLESS``; else it is empty.
+    ``lacks`` says which of its tags is not there, and is empty where both are.
     """
 
     start: int
     end: int
-    stopped_by: str
+    lacks: str
 
 
 def unit_of(encoding: Encoding) -> int:
@@ -188,27 +184,29 @@ def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
     # Elements of the record's name in another namespace that are open: their end tags are theirs.
     namesakes: list[str] = []
     is_in_other = False
-    nobodys = skipped_to = 0
+    nobodys = 0
 
     def stopped(start: int, end: int, by: str) -> Piece:
-        return Piece(start, start + len(scan[start:end].rstrip(_WHITE)), by)
+        lacks = f"{by} before the record's end tag"
+        return Piece(start, start + len(scan[start:end].rstrip(_WHITE)), lacks)
 
     for tag in _tags(scan, frozenset(meanings)):
-        if tag.start < skipped_to:
+        if tag.start < nobodys:
             continue
         declared = declared_in_tag(scan[tag.start : tag.end]) if tag.opens else own
+        if tag.name == fmt.row_tag and not tag.opens and tag.prefix in namesakes:
+            namesakes.remove(tag.prefix)
+            continue
         if prefixes.uri(tag.prefix, declared) != meanings[tag.name]:
-            if tag.name == fmt.row_tag and tag.opens and not tag.closes:
+            if tag.name == fmt.row_tag and not tag.closes:
                 namesakes.append(tag.prefix)
-            elif tag.name == fmt.row_tag and not tag.opens and tag.prefix in namesakes:
-                namesakes.remove(tag.prefix)
             continue
         if tag.opens:
             if opened is not None:
                 end = foreign.end_of_record(opened, tag, meanings[tag.name])
                 if end is not None:
                     yield Piece(opened.start, end, "")
-                    opened, skipped_to, nobodys = None, end, end
+                    opened, nobodys = None, end
                     continue
                 yield stopped(opened.start, tag.start, f"the next <{tag.name}> starts")
                 opened = None
@@ -220,9 +218,6 @@ def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
                 yield Piece(tag.start, tag.end, "")
             elif tag.name == fmt.row_tag:
                 opened, own = tag, declared
-        elif tag.name == fmt.row_tag and tag.prefix in namesakes:
-            namesakes.remove(tag.prefix)
-            continue
         elif opened is not None and tag.name == fmt.row_tag:
             yield Piece(opened.start, tag.end, "")
             opened = None
@@ -231,7 +226,7 @@ def pieces(scan: bytes, prefixes: Prefixes, fmt: XmlFormat) -> Iterator[Piece]:
             opened = None
         elif tag.name == fmt.row_tag and not is_in_other:
             start = tag.start - len(scan[nobodys : tag.start].lstrip(_WHITE))
-            yield Piece(start, tag.end, HEADLESS)
+            yield Piece(start, tag.end, "the record's start tag is missing")
         if not tag.opens and tag.name != fmt.row_tag:
             is_in_other = False
         nobodys = tag.end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -159,9 +159,13 @@ def _remarks(findings: Findings, said: _Texts) -> Iterator[Part]:
 
 
 def _listed(names: Sequence[str]) -> Line:
+    return _joined(", ", ([Code(shown(name))] for name in names))
+
+
+def _joined(separator: str, lines: Iterable[Line]) -> list[Inline]:
     pieces: list[Inline] = []
-    for name in names:
-        pieces += [", ", Code(shown(name))]
+    for line in lines:
+        pieces += [separator, *line]
     return pieces[1:]
 
 
@@ -285,17 +289,15 @@ def _rule(findings: Findings, rule: RefusingRule, lang: str, said: _Texts) -> It
         [[[row.line], _fault(findings, row, said), _value(row.text, said)] for row in rule.rows],
     )
     if rule.records > len(rule.rows):
-        lines: list[Inline] = []
-        for line in rule.lines:
-            lines += [", ", line]
         more = rule.records - len(rule.lines)
-        lines += [", ", *said("and_more", more=more)] if more else []
+        lines: list[Line] = [[line] for line in rule.lines]
+        lines += [said("and_more", more=more)] if more else []
         yield Paragraph(
             said(
                 "first_of_rule",
                 shown=len(rule.rows),
                 records=rule.records,
-                lines=lines[1:],
+                lines=_joined(", ", lines),
             )
         )
 
@@ -311,7 +313,5 @@ def _fault(findings: Findings, row: RefusedRecord, said: _Texts) -> Line:
             expected=findings.facts["fields"],
             encoding=findings.facts["encoding"],
         )
-    pieces: list[Inline] = []
-    for name, value in row.values:
-        pieces += ["; ", Code(name), ": ", *_value(value, said)]
-    return pieces[1:] or [NONE]
+    faults = ([Code(name), ": ", *_value(value, said)] for name, value in row.values)
+    return _joined("; ", faults) or [NONE]

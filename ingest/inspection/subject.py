@@ -154,10 +154,15 @@ def check_unchanged(subject: Subject) -> None:
         InputError: It changed, so that what was written is of two contents.
     """
     if digest_of(subject.file.source)[0] != subject.file.file_sha256:
-        raise InputError(
-            f"{subject.file.source.name} changed while it was inspected, so that its numbers would be "
-            f"of two files. Nothing was written; run again when nobody writes to it."
-        )
+        raise changed(subject)
+
+
+def changed(subject: Subject) -> InputError:
+    """What is said of a file that somebody wrote to meanwhile."""
+    return InputError(
+        f"{subject.file.source.name} changed while it was inspected, so that its numbers would be "
+        f"of two files. Nothing was written; run again when nobody writes to it."
+    )
 
 
 def write_readable(subject: Subject, path: Path) -> None:

@@ -14,9 +14,8 @@ from pyspark.sql.types import StructType
 from ingest.bronze import Batch, parse_columns, parse_csv, records_of
 from ingest.capture.csv_format import LINE_END, CsvFormat
 from ingest.environment import pipeline_version
-from ingest.errors import InputError
 from ingest.inspection.judging import Judge
-from ingest.inspection.subject import EVIDENCE, FileColumn, Subject
+from ingest.inspection.subject import EVIDENCE, FileColumn, Subject, changed
 
 _VIEW = "inspected_records"
 
@@ -54,10 +53,7 @@ def write_records(spark: SparkSession, subject: Subject, started_at: datetime, o
         .write.parquet(str(out / "records"))
     )
     if spark.read.parquet(str(out / "records")).count() != subject.records_found:
-        raise InputError(
-            f"{subject.file.source.name} changed while it was inspected, so that its numbers would be "
-            f"of two files. Nothing was written; run again when nobody writes to it."
-        )
+        raise changed(subject)
 
 
 def widths(
@@ -150,8 +146,7 @@ def write_inference(
     """
     rows = spark.read.parquet(str(records)).select("_position", "payload")
     names = parse_columns(subject.header)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt_record", "nullValue": ""}
-    parsed = parse_csv(rows, subject.contract, names, options)
+    parsed = parse_csv(rows, subject.contract, names)
     judge = Judge(subject.contract, _VIEW, judged_at)
     found = spark.createDataFrame([], "column STRING, _position INT, value STRING")
     for name, column, kind in zip(names, subject.columns, inferred, strict=False):

@@ -127,20 +127,22 @@ class FirstRun:
     exit_code: int
 
 
+def call_first(target: str, root: Path) -> FirstRun:
+    checkout = copy_checkout(root)
+    run = checkout.shell(f"make {target}")
+    return FirstRun(checkout, run.stdout, run.returncode)
+
+
 @pytest.fixture(scope="session")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
     """After `make run`."""
-    checkout = copy_checkout(tmp_path_factory.mktemp("checkout"))
-    run = checkout.shell("make run")
-    return FirstRun(checkout, run.stdout, run.returncode)
+    return call_first("run", tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture(scope="session")
 def orders_lab(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
     """After `make orders-lab`."""
-    checkout = copy_checkout(tmp_path_factory.mktemp("lab"))
-    run = checkout.shell("make orders-lab")
-    return FirstRun(checkout, run.stdout, run.returncode)
+    return call_first("orders-lab", tmp_path_factory.mktemp("lab"))
 
 
 @dataclass(frozen=True)

@@ -118,13 +118,12 @@ def test_a_record_without_quotes_is_split_as_sparks_parser_would(spark: SparkSes
         '1,"x"z,s,2,t,w,n': ("1", '"x"z', "s", "2", "t", "w", "n"),
     }
     headers = ("order_id", "customer_id", "sku", "qty", "order_ts", "channel", "note")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt_record", "nullValue": ""}
     cut = spark.createDataFrame([(text,) for text in texts], "payload string")
-    rows = parse_csv(cut, contract, headers, options).select("payload", "parsed.*").collect()
+    rows = parse_csv(cut, contract, headers).select("payload", "parsed.*").collect()
     assert {row[0]: tuple(row)[1:-1] for row in rows} == texts
     assert all(row[-1] is None for row in rows)
     # The same through the parser: a quote in another column keeps the shortcut out.
     plain = [text for text in texts if '"' not in text]
     quoted = spark.createDataFrame([(f'{text},"q"',) for text in plain], "payload string")
-    rows = parse_csv(quoted, contract, (*headers, "q"), options).select("payload", "parsed.*").collect()
+    rows = parse_csv(quoted, contract, (*headers, "q")).select("payload", "parsed.*").collect()
     assert {row[0].removesuffix(',"q"'): tuple(row)[1:8] for row in rows} == {t: texts[t] for t in plain}
