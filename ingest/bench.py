@@ -17,9 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,12 @@ from ingest.environment import PROJECT_ROOT
 from ingest.errors import InputError
 
 ROUNDS = 3
+PARTS = ("run", "capture", "growth")
+MEGABYTES = (30, 300)
+# A day of the feeds is about this many bytes.
+DAY_BYTES = 3_000_000
 _ENTRY_ID = re.compile(rb"(<id>|\bref=\")([^<\"]+)")
+_UPDATED = re.compile(rb"(<updated>)[^<T]+")
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,23 @@ class Measurement:
     goal: str = ""
 
 
-def run_bench(inputs: Path, out: Path, megabytes: int | None, console: Console) -> Path:
+def run_bench(
+    inputs: Path,
+    out: Path,
+    console: Console,
+    *,
+    parts: Collection[str] = PARTS,
+    megabytes: Sequence[int] = MEGABYTES,
+) -> Path:
     """Measure on a folder of pages, print one table and write it as JSON.
 
     Args:
         inputs: Folder with ATOM pages, searched in depth.
         out: Folder for the JSON file.
-        megabytes: Also ingest the pages repeated under new ids, up to this size.
         console: Where the table goes.
+        parts: ``run``: the main job, twice; ``capture``: files to Bronze beside Spark's own readers;
+            ``growth``: a year, and a day on top of it.
+        megabytes: Sizes of the year, in MB. The pages are repeated under new ids until they have each.
 
     Returns:
         The JSON file.
@@ -61,12 +75,13 @@ def run_bench(inputs: Path, out: Path, megabytes: int | None, console: Console) 
     inputs = inputs.absolute()
     pages = _pages(inputs)
     with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as scratch:
-        found = [
-            *_main_job(inputs, Path(scratch) / "main"),
-            *_capture(pages, Path(scratch) / "capture"),
-        ]
-        if megabytes:
-            found += _large(pages, Path(scratch) / "large", megabytes)
+        found: list[Measurement] = []
+        if "run" in parts:
+            found += _main_job(inputs, Path(scratch) / "main")
+        if "capture" in parts:
+            found += _capture(pages, Path(scratch) / "capture")
+        if "growth" in parts:
+            found += _growth(pages, Path(scratch) / "growth", sorted(megabytes))
     table = Table("what", "measured", "unit", "goal", title=f"Benchmark on {inputs}")
     for item in found:
         table.add_row(item.name, f"{item.value:,.2f}", item.unit, item.goal)
@@ -124,7 +139,13 @@ def _run(inputs: str, lake: str) -> dict[str, Any]:
     phases = Phases()
     with contextlib.redirect_stdout(io.StringIO()):
         code = run_main_job(Lake(Path(lake)), Options(inputs=(inputs,)), phases)
-    return {"code": code, "phases": dict(phases), "peak_mb": _peak_megabytes()}
+    records = Lake(Path(lake)).read("bronze", "batches", ["records"]).column("records")
+    return {
+        "code": code,
+        "phases": dict(phases),
+        "peak_mb": _peak_megabytes(),
+        "records": sum(records.to_pylist()),
+    }
 
 
 def _peak_megabytes() -> float:
@@ -232,18 +253,44 @@ def _native_times(pages: Sequence[str], scratch: Path) -> Iterator[float]:
         yield time.monotonic() - began
 
 
-# ---- Much of it ------------------------------------------------------------------------------------
+# ---- More of it ------------------------------------------------------------------------------------
 
 
-def _large(pages: Sequence[Path], scratch: Path, megabytes: int) -> list[Measurement]:
-    folder = scratch / "pages"
-    size = _repeat_pages(pages, folder, megabytes * 1_000_000)
-    found, _ = _alone(_ingest_large, str(folder), str(scratch / "lake"))
-    return [
-        Measurement(f"files to Bronze, {size / 1e6:,.0f} MB", found["seconds"], "s"),
-        Measurement("  rate", size / 1e6 / found["seconds"], "MB/s"),
-        Measurement("  driver's peak memory", found["peak_mb"], "MB", "< 4096"),
-    ]
+def _growth(pages: Sequence[Path], scratch: Path, megabytes: Sequence[int]) -> list[Measurement]:
+    """A year at each size, and then days of the same pages on each of these lakes, in turn."""
+    found: list[Measurement] = []
+    rates, lakes = [], []
+    for wanted in megabytes:
+        folder, lake = scratch / f"pages {wanted}", scratch / f"lake {wanted}"
+        size = _repeat_pages(pages, folder, wanted * 1_000_000) / 1e6
+        year, seconds = _alone(_run, str(folder), str(lake))
+        rates.append(size / seconds)
+        lakes.append(lake)
+        found += [
+            Measurement(f"a year of {size:,.0f} MB, whole run", seconds, "s"),
+            *(Measurement(f"  {name}", value, "s") for name, value in year["phases"].items()),
+            Measurement("  rate", rates[-1], "MB/s"),
+            Measurement("  rate", year["records"] / seconds, "records/s"),
+            Measurement("  driver's peak memory", year["peak_mb"], "MB", "< 4096"),
+            Measurement("  exit code", year["code"], "", "0"),
+        ]
+    if len(rates) > 1:
+        found.append(Measurement("  rate of the largest to the least", rates[-1] / rates[0], "", ">= 1"))
+    # In turn, so that what else the machine does befalls all alike; the first on each only warms it.
+    days: list[list[float]] = [[] for _ in lakes]
+    for number in range(ROUNDS):
+        for times, lake in zip(days, lakes, strict=True):
+            folder = _day(pages, scratch / f"day {number}", number)
+            run, seconds = _alone(_run, str(folder), str(lake))
+            times.append(seconds)
+            found.append(Measurement(f"day {number + 1} on {lake.name} MB", seconds, "s"))
+            found += (Measurement(f"  {name}", value, "s") for name, value in run["phases"].items())
+            found.append(Measurement("  exit code", run["code"], "", "0"))
+    medians = [statistics.median(times) for times in days]
+    if len(medians) > 1:
+        ratio = medians[-1] / medians[0]
+        found.append(Measurement("a day on the largest to the least, medians", ratio, "", "<= 1.3"))
+    return found
 
 
 def _repeat_pages(pages: Sequence[Path], folder: Path, size: int) -> int:
@@ -259,13 +306,25 @@ def _repeat_pages(pages: Sequence[Path], folder: Path, size: int) -> int:
     raise AssertionError("it counts on for ever")
 
 
-def _ingest_large(folder: str, lake: str) -> dict[str, float]:
-    from ingest.lake import Lake
-    from ingest.main_job import Options, Phases, ingest_new
+def _day(pages: Sequence[Path], folder: Path, number: int) -> Path:
+    """Write a day: pages up to its size, the same for every lake, and each day later than the last.
 
-    phases = Phases()
-    ingest_new(Lake(Path(lake)), Options(inputs=(folder,)), "bench", phases)
-    return {"seconds": phases["look"] + phases["ingest"], "peak_mb": _peak_megabytes()}
+    Each page comes twice: its entries are new versions of known ones, and under other ids new ones.
+    """
+    if folder.exists():
+        return folder
+    at = rb"\g<1>%s" % str(datetime.now(UTC).date() + timedelta(days=number)).encode()
+    left = DAY_BYTES
+    # From the shortest on: so all datasets that have short pages are among them.
+    for place, page in enumerate(sorted(pages, key=lambda page: page.stat().st_size)):
+        text = _UPDATED.sub(at, page.read_bytes())
+        for mark in (b"0", b"of day %d" % number):
+            target = folder / f"{place} {mark.decode()}" / page.name
+            target.parent.mkdir(parents=True)
+            left -= target.write_bytes(_ENTRY_ID.sub(rb"\g<1>\g<2>-" + mark, text))
+        if left <= 0:
+            break
+    return folder
 
 
 if __name__ == "__main__":

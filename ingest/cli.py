@@ -159,18 +159,27 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("bench"), show_default=True)
 @click.option(
-    "--megabytes", type=click.IntRange(min=1), help="Also ingest the pages repeated to this size."
+    "--part",
+    "parts",
+    type=click.Choice(["run", "capture", "growth"]),
+    multiple=True,
+    help="Only this: the main job, files to Bronze beside Spark's readers, or a year and days on it.",
 )
-def bench(inputs: Path, out: Path, megabytes: int | None) -> None:
-    """Measure a run and its parts, beside Spark's own readers; print a table and write JSON.
+@click.option(
+    "--megabytes",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="Size of the year in MB, the pages repeated under new ids; 30 and 300 where not given.",
+)
+def bench(inputs: Path, out: Path, parts: Sequence[str], megabytes: Sequence[int]) -> None:
+    """Measure a run, its parts and how they grow; print a table and write JSON.
 
-    Example: lakehouse bench --input samples --out bench
+    Example: lakehouse bench --input samples --out bench --part growth --megabytes 3 --megabytes 30
     """
-    from rich.console import Console
+    from ingest.bench import MEGABYTES, PARTS, run_bench
+    from ingest.main_job import make_console
 
-    from ingest.bench import run_bench
-
-    file = run_bench(inputs, out, megabytes, Console(width=None if sys.stdout.isatty() else 140))
+    file = run_bench(inputs, out, make_console(), parts=parts or PARTS, megabytes=megabytes or MEGABYTES)
     click.echo(f"Written: {file}")
 
 
