@@ -45,13 +45,14 @@ rules as (
       {% for table in children_of(record_type) %}
       named_struct(
         'record_type', '{{ table.table }}',
-        'records', coalesce(sum(size({{ table.table }})), 0),
+        -- Of the arrays only this is read.
+        'records', coalesce(sum(size({{ table.table }}.failure_reasons)), 0),
         'struck', map_from_arrays(
           cast(array({% for rule in table.rules %}'{{ rule.code }}'{{ ', ' if not loop.last }}{% endfor %}) as array<string>),
           cast(array({% for rule in table.rules %}
             coalesce(sum(size(filter(
-              {{ table.table }},
-              child -> array_contains(child.{{ 'warnings' if rule.severity == 'warn' else 'failure_reasons' }}, '{{ rule.code }}')
+              flatten({{ table.table }}.{{ 'warnings' if rule.severity == 'warn' else 'failure_reasons' }}),
+              code -> code = '{{ rule.code }}'
             ))), 0){{ ', ' if not loop.last }}{% endfor %}) as array<bigint>)
         )
       ){{ ',' if not loop.last }}

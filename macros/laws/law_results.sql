@@ -3,7 +3,16 @@
 
   Every table is read once and says what it holds as observations; one aggregate brings together what
   is said of the same thing, and each law is a predicate over that. With `audit: touched` payloads of
-  older passes are not hashed again; all else is exact everywhere. -#}
+  older passes are not hashed again; all else is exact everywhere.
+
+  The aggregate keeps numbers and truths alone, of texts their hash: with texts, or a set of them, Spark
+  would sort all that is said of all things instead of hashing it. -#}
+{% set faults = ['reasons', 'disposition', 'payload', 'fidelity', 'fail_rules'] %}
+{% set laws = ['capture', 'complement', 'reasons', 'disposition', 'idempotence', 'evidence', 'isolation'] %}
+{% set names = var('record_types') | list + ['codice_codes'] %}
+{% for record_type in var('parents') %}
+  {% do names.extend(children_of(record_type) | map(attribute='table')) %}
+{% endfor %}
 with
 
 observations as (
@@ -34,32 +43,62 @@ things as (
   select
     kind,
     id,
-    max(record_type) as record_type,
-    max(batch_id) as batch_id,
+    max({{ text_hash('record_type') }}) as record_type_hash,
+    max({{ text_hash('batch_id') }}) as batch_hash,
     {% for place in [
       'bronze', 'judged', 'refused', 'accepted', 'quarantined', 'letter', 'cause', 'due', 'shown',
       'found', 'captured', 'live', 'known', 'failed'
     ] %}
     coalesce(sum(case when place = '{{ place }}' then n end), 0) as {{ place }},
     {% endfor %}
-    min(reasons) as least_reasons,
-    max(reasons) as most_reasons,
-    filter(collect_set(fault), item -> item is not null) as faults
+    {% for law in faults %}
+    coalesce(bool_or(fault = '{{ law }}'), false) as has_fault_{{ law }},
+    {% endfor %}
+    min({{ text_hash('reasons') }}) as least_reasons,
+    max({{ text_hash('reasons') }}) as most_reasons
   from observations
   group by kind, id
 ),
 
+broken as (
+  select
+    record_type_hash,
+    batch_hash,
+    id as offender,
+    explode(filter(array(
+      {% for law in laws %}
+      case when {{ context['law_' ~ law]() }}{{ ' or has_fault_' ~ law if law in faults }} then '{{ law }}' end,
+      {% endfor %}
+      {% for law in faults if law not in laws %}
+      case when has_fault_{{ law }} then '{{ law }}' end{{ ',' if not loop.last }}
+      {% endfor %}
+    ), item -> item is not null)) as law
+  from things
+),
+
+record_types as (
+  select
+    name as record_type,
+    {{ text_hash('name') }} as record_type_hash
+  from values {% for name in names %}('{{ name }}'){{ ', ' if not loop.last }}{% endfor %} as named (name)
+),
+
+batches as (
+  select
+    batch_id,
+    {{ text_hash('batch_id') }} as batch_hash
+  from {{ ref('stg_batches') }}
+),
+
 offences as (
   select
-    record_type,
-    batch_id,
-    id as offender,
-    explode(array_distinct(concat(faults, filter(array(
-      {% for law in ['capture', 'complement', 'reasons', 'disposition', 'idempotence', 'evidence', 'isolation'] %}
-      case when {{ context['law_' ~ law]() }} then '{{ law }}' end{{ ',' if not loop.last }}
-      {% endfor %}
-    ), item -> item is not null)))) as law
-  from things
+    broken.law,
+    record_types.record_type,
+    batches.batch_id,
+    broken.offender
+  from broken
+  left join record_types on broken.record_type_hash = record_types.record_type_hash
+  left join batches on broken.batch_hash = batches.batch_hash
 ),
 
 counted as (
@@ -101,3 +140,9 @@ results as (
 
 select * from results
 {% endmacro %}
+
+
+{% macro text_hash(column) %}
+  {#- A text as a number; null stays null. -#}
+case when {{ column }} is not null then xxhash64({{ column }}) end
+{%- endmacro %}

@@ -111,13 +111,13 @@ owes, a dead letter. `place` is where it was seen and `n` how often; `reasons` a
       coalesce(sum(
         case
           when dispositions.disposition in ('current', 'withdrawn')
-            then size(filter(children.{{ table }}, child -> size(child.failure_reasons) = 0))
+            then size(filter(children.{{ table }}.failure_reasons, reasons -> size(reasons) = 0))
         end
       ), 0) as {{ table }},
       {% endfor %}
       coalesce(sum(
         {% for table in tables %}
-        size(filter(children.{{ table }}, child -> size(child.failure_reasons) > 0)) +
+        size(filter(children.{{ table }}.failure_reasons, reasons -> size(reasons) > 0)) +
         {% endfor %}
         0
       ), 0) as refused
