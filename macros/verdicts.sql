@@ -16,11 +16,12 @@
 
 {% macro judged_batches(record_type, done, condition='true') %}
   {#- A condition on `_batch_id` that leaves the batches with records judged after `done` of which the
-  condition holds, so that other batches are not read. Nothing is left out where nothing is done yet. -#}
-  {% if not done or not execute %}{{ return('true') }}{% endif %}
+  condition holds, so that other batches are not read: where no record was ever refused, none. Nothing is
+  left out where all is new. -#}
+  {% if not execute or not is_incremental() or (not done and condition == 'true') %}{{ return('true') }}{% endif %}
   {% set batches = run_query(
-    "select distinct _batch_id from " ~ ref(record_type ~ '_judged') ~ " where _judged_at > " ~ done
-    ~ " and " ~ condition).columns[0].values() %}
+    "select distinct _batch_id from " ~ ref(record_type ~ '_judged') ~ " where "
+    ~ is_after('_judged_at', done) ~ " and " ~ condition).columns[0].values() %}
   {{ return("_batch_id in ('" ~ batches | join("', '") ~ "')" if batches | length else 'false') }}
 {% endmacro %}
 
