@@ -132,7 +132,7 @@ def judge_and_report(
         lake.write_state(
             "last_run", {"fingerprint": fingerprint, "versions": lake.versions(), "exit_code": code}
         )
-    if {("marts", name) for name in summary.MARTS} <= set(lake.tables()):
+    if set(lake.tables()) >= summary.TABLES:
         checked = "law_results" not in {*outcome.skipped, *(f.node for f in outcome.failures)}
         summary.print_summary(lake.path, phases, console, laws_checked=checked)
     return code

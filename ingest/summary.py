@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from ingest.query import connect, tables_named
 
+log = logging.getLogger("lakehouse")
 _COUNTS = """
 select dataset, record_type, sum(found), sum(accepted), sum(quarantined), sum(warned),
   sum("duplicate"), count(distinct source_file)
@@ -32,16 +34,27 @@ _OFFENDERS = """
 select law, record_type, sum(offenders) from marts.law_results where offenders > 0
 group by all order by all
 """
-
+# The dead letter of a list that is here by now stays, as evidence.
+_MISSING_LISTS = """
+select business_key from marts.dead_letters where error_type = 'CODE_LIST_MISSING'
+except
+select unnest([list_id, regexp_replace(cited_as, '-[^-]+$', '')]) from silver.codice_codes
+order by all
+"""
 
 # What the summary reads: without these there is none.
-MARTS = ("dead_letters", "dim_rules", "law_results", "reconciliation")
+TABLES = frozenset(
+    {
+        *(("marts", name) for name in ("dead_letters", "dim_rules", "law_results", "reconciliation")),
+        ("silver", "codice_codes"),
+    }
+)
 
 
 def print_summary(
     lake: Path, phases: Mapping[str, float], console: Console, *, laws_checked: bool = True
 ) -> None:
-    """Print the summary of a lake as it is now.
+    """Print the summary of a lake as it is now, and warn of code lists that are missing.
 
     Args:
         lake: The lake's folder.
@@ -56,7 +69,16 @@ def print_summary(
         files = connection.execute(_FILES).fetchall()
         ignored = [row[0] for row in connection.execute(_IGNORED).fetchall()]
         offenders = connection.execute(_OFFENDERS).fetchall()
+        missing = [row[0] for row in connection.execute(_MISSING_LISTS).fetchall()]
 
+    if missing:
+        log.warning(
+            "catalogue: %d code list(s) that records cite are not here, so their codes have no names: "
+            "%s. Load their .gc files with 'lakehouse catalogue load' and run again. They lie in "
+            "marts.dead_letters, stage catalogue.",
+            len(missing),
+            ", ".join(missing),
+        )
     table = Table(title="Records in the lake")
     for name in ("dataset", "record type"):
         table.add_column(name)

@@ -25,10 +25,13 @@
   its typed fields, `failure_reasons`, `warnings`, `misfits`, and its own text as JSON where it is
   refused. An array is empty where a record has none, never null: one null would make the concat of all
   tables' refused children null, and count as -1. Bronze is read once, and only the batches with new
-  verdicts. -#}
+  verdicts. What is asked of all history stands in front and is short, so that Delta has statistics on it
+  and the arrays need not be read for it. -#}
   {% set done = done_until() %}
   {% set terms = contract(record_type) %}
   {% set tables = children_of(record_type) %}
+  {% set cited = [] %}
+  {% for code in listed_codes(terms.fields) %}{% do cited.append(code ~ '_list_uri') %}{% endfor %}
 with
 
 verdicts as (
@@ -41,7 +44,8 @@ verdicts as (
     _ingested_at,
     _judged_at,
     {{ terms.key | reject('equalto', '_dataset') | join(', ') }},
-    {{ terms.order_by or '_ingested_at' }}
+    {{ terms.order_by or '_ingested_at' }},
+    array({{ cited | join(', ') if cited else 'cast(null as string)' }}) as cited_lists
   from {{ ref(record_type ~ '_judged') }}
   where
     _verdict_pass = {{ latest_pass(record_type) }}
@@ -111,6 +115,16 @@ asked as (
     _dataset as dataset,
     {{ terms.key | reject('equalto', '_dataset') | join(', ') }},
     {{ terms.order_by or '_ingested_at' }},
+    array_compact(array_distinct(concat(
+      cited_lists{% for table in tables %}{% for code in listed_codes(table.fields) %},
+      {{ table.table }}.{{ code }}_list_uri{% endfor %}{% endfor %}
+
+    ))) as _cited_lists,
+    _source_file,
+    _position,
+    _batch_id,
+    '{{ own_contracts() }}' as _verdict_contract,
+    _judged_at,
     {% for table in tables %}
     transform(
       zip_with(
@@ -138,17 +152,22 @@ asked as (
         'misfits', child.misfits,
         'text', case when size(child.failure_reasons) > 0 then to_json(get(raw_{{ table.table }}, i)) end
       )
-    ) as {{ table.table }},
+    ) as {{ table.table }}{{ ',' if not loop.last }}
     {% endfor %}
-    _source_file,
-    _position,
-    _batch_id,
-    '{{ own_contracts() }}' as _verdict_contract,
-    _judged_at
   from compared
+),
+
+counted as (
+  select
+    {% for table in tables %}
+    size(filter({{ table.table }}.failure_reasons, reasons -> size(reasons) > 0)) +
+    {% endfor %}
+    0 as _refused_count,
+    asked.*
+  from asked
 )
 
-select * from asked
+select * from counted
 {% endmacro %}
 
 
@@ -295,5 +314,5 @@ select * from quarantined
       array()
     ))
   from {{ ref(record_type ~ '_children') }}
-  where {{ is_after('_judged_at', done) }}
+  where _refused_count > 0 and {{ is_after('_judged_at', done) }}
 {% endmacro %}

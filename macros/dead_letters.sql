@@ -19,7 +19,7 @@
       {% for row in run_query(
         "select record_type, date_format(max(_judged_at), 'yyyy-MM-dd HH:mm:ss.SSSSSS') from " ~ this
         ~ " where _judged_at is not null group by record_type").rows %}
-        {% do worked_in.update({row[0]: row[1]}) %}
+        {% do worked_in.update({row[0]: "timestamp'" ~ row[1] ~ "Z'"}) %}
       {% endfor %}
     {% endif %}
   {% else %}
@@ -78,9 +78,7 @@ with
   from ({{ latest_verdicts(record_type) }}) as verdicts
   where
     size(verdicts.failure_reasons) > 0
-    {% if worked_in.get(record_type) %}
-    and verdicts._judged_at > timestamp'{{ worked_in[record_type] }}Z'
-    {% endif %}
+    and {{ is_after('verdicts._judged_at', worked_in.get(record_type)) }}
 ),
 
 {{ record_type }}_payloads as (
@@ -88,11 +86,7 @@ with
     _record_id as record_id,
     payload
   from {{ ref('stg_' ~ record_type) }}
-  where {{ judged_batches(
-    record_type,
-    "timestamp'" ~ worked_in[record_type] ~ "Z'" if worked_in.get(record_type) else none,
-    'size(failure_reasons) > 0'
-  ) }}
+  where {{ judged_batches(record_type, worked_in.get(record_type), 'size(failure_reasons) > 0') }}
 ),
 
 {% endfor %}
@@ -116,9 +110,7 @@ refused_records as (
 {% set worked_in_children = [] %}
 {% for table in tables if worked_in.get(table.table) %}{% do worked_in_children.append(worked_in[table.table]) %}{% endfor %}
 {{ record_type }}_refused_children as (
-  {{ refused_children(
-    record_type, "timestamp'" ~ worked_in_children | max ~ "Z'" if worked_in_children else none
-  ) }}
+  {{ refused_children(record_type, worked_in_children | max if worked_in_children else none) }}
 ),
 
 {{ record_type }}_children_letters as (
@@ -217,6 +209,37 @@ failed_statements as (
   from {{ ref('stg_run_failures') }}
 ),
 
+missing_lists as (
+  {{ missing_lists(parents) }}
+),
+
+unnamed_codes as (
+  select
+    -- A list is told once for as long as the lake lives, however many records and versions cite it.
+    sha2(concat_ws('|', 'catalogue', 'CODE_LIST_MISSING', list_id), 256) as dead_letter_id,
+    cast(null as string) as record_id,
+    'codice_codes' as record_type,
+    cast(null as string) as source_file,
+    'unknown' as dataset,
+    'catalogue' as stage,
+    'CODE_LIST_MISSING' as error_type,
+    concat(
+      'codice_codes: records cite the code list ', list_id, ' (', list_uri, ') and no version of it is ',
+      'here, so its codes are shown without names. Take its .gc file from its publisher, load it with ',
+      '\'lakehouse catalogue load\' and run again: the names appear.'
+    ) as error_message,
+    cast(null as int) as position,
+    list_id as business_key,
+    array('CODE_LIST_MISSING') as failure_reasons,
+    cast(null as string) as verdict_contract,
+    cast(null as string) as pipeline_version,
+    cast(null as string) as batch_id,
+    cast(null as timestamp) as _judged_at,
+    cast(null as string) as payload,
+    1 as attempt
+  from missing_lists
+),
+
 all_stages as (
   {% if judged %}
   select * from refused_records
@@ -229,6 +252,8 @@ all_stages as (
   select * from refused_files
   union all
   select * from failed_statements
+  union all
+  select * from unnamed_codes
 ),
 
 letters as (

@@ -67,6 +67,19 @@
 {% endmacro %}
 
 
+{% macro checked_until() %}
+  {#- The instant of the newest run whose laws were checked, as a literal, or none. The laws come last, so
+  all that was judged until then is worked in everywhere. No `ref`: what asks comes before the laws. -#}
+  {% if not execute %}{{ return(none) }}{% endif %}
+  {% set node = graph.nodes['model.lakehouse.law_results'] %}
+  {% set laws = adapter.get_relation(database=none, schema=node.schema, identifier=node.alias) %}
+  {% if laws is none %}{{ return(none) }}{% endif %}
+  {% set checked = run_query(
+    "select date_format(max(checked_at), 'yyyy-MM-dd HH:mm:ss.SSSSSS') from " ~ laws).rows[0][0] %}
+  {{ return("timestamp'" ~ checked ~ "Z'" if checked else none) }}
+{% endmacro %}
+
+
 {% macro is_after(column, done) %}
   {#- A condition: rows newer than `done`, or every row where nothing is done yet. -#}
   {{- column ~ ' > ' ~ done if done else 'true' -}}
