@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import random
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +19,37 @@ from ingest.lake import Lake
 PROJECT_DIR = PROJECT_ROOT / "dbt_project"
 PROFILES_DIR = PROJECT_ROOT / "profiles"
 CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
-_MERGE_CONDITIONS = re.compile(
-    r"DELTA_MULTIPLE_SOURCE_ROW|DELTA_MERGE|CONCURRENT|DELTA_SCHEMA|DELTA_FAILED_TO_MERGE|APPEND_ONLY"
+_PLAN = re.compile(r"(; line \d+ pos \d+;\s*'?\w+).*", re.DOTALL)
+_CONFLICT = re.compile(r"DELTA_CONCURRENT|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED")
+# Why Delta refuses rows, and how to go on.
+_MERGE_FAULTS = (
+    (
+        _CONFLICT,
+        "Another writer committed to its table meanwhile, at each attempt. Let that writer end or stop "
+        "it, and run again.",
+    ),
+    (
+        re.compile("DELTA_MULTIPLE_SOURCE_ROW"),
+        "What it reads has two rows for one key, and which of them is right cannot be known: look for "
+        "keys that stand twice in the tables that the model reads, remove what doubled them, and run "
+        "again.",
+    ),
+    (
+        re.compile("DELTA_MERGE|DELTA_SCHEMA|DELTA_FAILED_TO_MERGE|DATATYPE_MISMATCH.*MergeInto"),
+        "Its table has not the columns that the model gives: build it anew with 'lakehouse run "
+        "--full-refresh', or mend the model and run again.",
+    ),
+    (
+        re.compile("APPEND_ONLY"),
+        "Its table takes new rows alone: take the property delta.appendOnly from it and run again.",
+    ),
 )
+# A build meets another writer's commit at most so often before it gives up. The pause before each
+# further attempt is of random length up to a bound that doubles, so that two writers do not keep step.
+MERGE_ATTEMPTS = 5
+BACKOFF_SECONDS = 2.0
 MESSAGE_LENGTH = 4000
+log = logging.getLogger("lakehouse")
 
 
 @dataclass
@@ -39,7 +69,21 @@ class NodeFailure:
     @property
     def stage(self) -> str:
         """``merge`` where Delta refused to merge, else ``transformation``."""
-        return "merge" if _MERGE_CONDITIONS.search(self.message) else "transformation"
+        return "merge" if self._merge_advice else "transformation"
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether another writer committed to the table meanwhile: then another attempt may succeed."""
+        return bool(_CONFLICT.search(self.message))
+
+    @property
+    def advice(self) -> str:
+        """How to go on."""
+        return self._merge_advice or "Mend the model and run again."
+
+    @property
+    def _merge_advice(self) -> str:
+        return next((advice for fault, advice in _MERGE_FAULTS if fault.search(self.message)), "")
 
 
 @dataclass
@@ -51,6 +95,7 @@ class DbtOutcome:
     failed_tests: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     error: str | None = None
+    nodes: set[str] = field(default_factory=set)
 
     @property
     def broken_laws(self) -> bool:
@@ -84,13 +129,15 @@ def invoke_dbt(lake: Lake, arguments: Sequence[str]) -> DbtOutcome:
     for item in getattr(result.result, "results", None) or []:
         node = item.node
         status = str(item.status)
+        outcome.nodes.add(node.name)
         if status == "skipped":
             outcome.skipped.append(node.name)
         elif status == "fail":
             outcome.failed_tests.append(node.name)
         elif status == "error":
-            # What follows is the whole statement; dbt's log has it.
-            said = str(item.message or "").split("== SQL ==")[0]
+            # What follows is the whole statement, or its plan of which the root says enough; dbt's log
+            # has both.
+            said = _PLAN.sub(r"\1", str(item.message or "").split("== SQL ==")[0])
             message = " ".join(said.split())[:MESSAGE_LENGTH]
             outcome.failures.append(NodeFailure(node.name, str(node.resource_type), message))
     return outcome
@@ -107,26 +154,64 @@ def build(
     *,
     full_refresh: bool = False,
     sources: Sequence[str] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> DbtOutcome:
     """Build and test models; what failed as a whole becomes a dead letter in the same run.
+
+    A model that met the commit of another writer is tried again, with what hangs on it.
 
     Args:
         lake: The lake.
         pipeline_version: For the record.
         full_refresh: Build derived tables anew; evidence is never.
         sources: Bronze tables: only what hangs on them is built. None builds every model.
+        sleep: Waits so many seconds.
     """
     quiet = ["--log-level", "none", "--log-level-file", "debug"]
-    extra = ["--full-refresh"] if full_refresh else []
-    if sources:
-        extra += ["--select", *(f"source:bronze.{name}+" for name in sources)]
-    outcome = invoke_dbt(lake, [*quiet, "build", *extra])
+    command = [*quiet, "build", *(["--full-refresh"] if full_refresh else [])]
+    chosen = ["--select", *(f"source:bronze.{name}+" for name in sources)] if sources else []
+    outcome = invoke_dbt(lake, [*command, *chosen])
+    for attempt in range(1, MERGE_ATTEMPTS):
+        conflicts = [failure.node for failure in outcome.failures if failure.is_conflict]
+        if not conflicts:
+            break
+        pause = random.uniform(0, BACKOFF_SECONDS * 2**attempt)
+        log.warning(
+            "merge: another writer committed to the table of %s meanwhile; attempt %d of %d in %.1f s.",
+            ", ".join(conflicts),
+            attempt + 1,
+            MERGE_ATTEMPTS,
+            pause,
+        )
+        sleep(pause)
+        outcome = _try_again(lake, command, outcome)
     if outcome.failures:
         record_failures(lake, outcome, pipeline_version, datetime.now(UTC))
         # What hangs on the failed model was skipped, the dead letters perhaps among it. They read
         # verdicts and the operational tables, so they can be built all the same.
         invoke_dbt(lake, [*quiet, "run", "--select", "dead_letters", "dead_letter_summary"])
     return outcome
+
+
+def _try_again(lake: Lake, command: Sequence[str], outcome: DbtOutcome) -> DbtOutcome:
+    """Build anew what met a conflict and what hangs on it, but for what hangs on another failure too."""
+    conflicts = [failure for failure in outcome.failures if failure.is_conflict]
+    others = [failure for failure in outcome.failures if not failure.is_conflict]
+    exclude = ["--exclude", *(f"{failure.node}+" for failure in others)] if others else []
+    again = invoke_dbt(
+        lake, [*command, "--select", *(f"{failure.node}+" for failure in conflicts), *exclude]
+    )
+    if again.error:
+        log.error("dbt could not run once more: %s", again.error)
+        return outcome
+    return DbtOutcome(
+        run_id=again.run_id,
+        failures=others + again.failures,
+        failed_tests=[name for name in outcome.failed_tests if name not in again.nodes]
+        + again.failed_tests,
+        skipped=[name for name in outcome.skipped if name not in again.nodes] + again.skipped,
+        nodes=outcome.nodes | again.nodes,
+    )
 
 
 def record_failures(lake: Lake, outcome: DbtOutcome, pipeline_version: str, failed_at: datetime) -> None:
@@ -144,7 +229,8 @@ def record_failures(lake: Lake, outcome: DbtOutcome, pipeline_version: str, fail
                 "error_type": failure.error_type,
                 "error_message": (
                     f"{failure.node} failed as a whole, and what hangs on it was not built: "
-                    f"{failure.message} Mend the model and run again; nothing of Bronze is lost."
+                    f"{failure.message} {failure.advice} Nothing is lost: its rows wait in Bronze and "
+                    f"in their verdicts."
                 ),
                 "failed_at": failed_at,
                 "pipeline_version": pipeline_version,

@@ -7,14 +7,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from conftest import OF_A_BATCH, SampleLake, commits, rows, table_contents
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
+from ingest import transform
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
 from ingest.main_job import Options, run_main_job
@@ -209,9 +216,6 @@ def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> 
     quarantined = table("silver.orders_quarantine")
     copied = quarantined.to_pyarrow_table().slice(0, 1).to_pylist()
     copied[0]["_record_id"] = both
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
     write_deltalake(
         str(lake.path / "silver/orders_quarantine"),
         pa.Table.from_pylist(copied, schema=quarantined.to_pyarrow_table().schema),
@@ -308,45 +312,127 @@ def test_killed_at_every_commit_in_turn_nothing_is_lost_or_doubled(
         assert contents == uninterrupted[table], table
 
 
-def test_a_statement_that_fails_as_a_whole_is_a_dead_letter_and_its_neighbours_are_built(
+class SecondWriter:
+    """Somebody else who commits to a table over and over: each commit writes its rows anew, as they are.
+
+    A MERGE that read the table before such a commit can no longer take away the files that it read.
+    """
+
+    def __init__(self, table: Path, is_done: Callable[[], bool]) -> None:
+        self._table, self._is_done = table, is_done
+        self._thread = threading.Thread(target=self._write)
+        self.commits = 0
+
+    def _write(self) -> None:
+        while not self._is_done():
+            # Where Spark was first, it is this writer's turn to try again.
+            with suppress(CommitFailedError):
+                DeltaTable(str(self._table)).update(updates={"record_id": "record_id"})
+                self.commits += 1
+            time.sleep(0.05)
+
+    def __enter__(self) -> SecondWriter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+
+def test_a_merge_that_fails_is_a_dead_letter_and_what_it_would_have_written_comes_later(
     sample_lake: SampleLake,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lake = Lake(tmp_path / "lake")
     shutil.copytree(sample_lake.lake.path, lake.path)
-    # Delta now refuses the MERGE by which a newer version supersedes an older one.
-    dispositions = DeltaTable(str(lake.path / "silver" / "orders_dispositions"))
-    dispositions.alter.set_table_properties({"delta.appendOnly": "true"})
+    monkeypatch.setattr(transform, "BACKOFF_SECONDS", 0.1)
+    silver = lake.path / "silver"
+    sound = lake.versions()
+    # An order that will be decided anew stands there twice, so Silver gets it twice for one key.
     [(order,)] = rows(lake, "select order_id from silver.orders order by 1 limit 1")
+    decisions = DeltaTable(str(silver / "orders_dispositions")).to_pyarrow_table()
+    twice = decisions.filter((pc.field("order_id") == order) & (pc.field("disposition") == "current"))
+    write_deltalake(str(silver / "orders_dispositions"), twice, mode="append")
+    # Lots have a column of another shape than the model gives.
+    lots = DeltaTable(str(silver / "placsp_lots")).to_pyarrow_table()
+    at = lots.schema.get_field_index("lot_id")
+    misfit = pa.nulls(len(lots), pa.struct([("text", pa.string())]))
+    write_deltalake(
+        str(silver / "placsp_lots"), lots.set_column(at, "lot_id", misfit),
+        mode="overwrite", schema_mode="overwrite",
+    )  # fmt: skip
     more = tmp_path / "more"
     more.mkdir()
-    (more / "orders_newer.csv").write_text(
+    (more / "orders_older.csv").write_text(
         "order_id,customer_id,sku,qty,order_ts,channel,note\n"
-        f"{order},C-1,SKU-1,7,2029-01-01 00:00:00,web,newer\n"
-        "O-refused,C-1,SKU-1,two,2029-01-01 00:00:00,web,\n"
+        f"{order},C-1,SKU-1,7,1999-01-01 00:00:00,web,older\n"
+        "O-new,C-1,SKU-1,7,2024-01-01 00:00:00,web,newer\n"
+        "O-refused,C-1,SKU-1,two,2024-01-01 00:00:00,web,\n"
     )
-    assert run_main_job(lake, Options(inputs=(str(more),))) == 1
+    page = "licitacionesPerfilesContratanteCompleto3_20240701_090000.atom"
+    shutil.copy(Path(__file__).parent / "damaged_children.atom", more / page)
+    ended = threading.Event()
+    monkeypatch.setattr(transform, "MERGE_ATTEMPTS", 2)
+    with SecondWriter(silver / "placsp_winners", ended.is_set) as writer:
+        try:
+            assert run_main_job(lake, Options(inputs=(str(more),))) == 1
+        finally:
+            ended.set()
+    assert writer.commits
 
-    assert "orders_dispositions failed" in caplog.text
-    assert "orders was not built, because it hangs on what failed" in caplog.text
+    failed = {
+        str(node): (stage, kind, str(message))
+        for node, stage, kind, message in rows(
+            lake,
+            "select record_type, stage, error_type, error_message from marts.dead_letters "
+            "where stage in ('merge', 'transformation') and record_id is null",
+        )
+    }
+    assert failed.keys() == {"orders", "placsp_lots", "placsp_winners"}
+    for node, (stage, _, message) in failed.items():
+        assert stage == "merge"
+        assert f"{node} failed as a whole" in message and "run again" in message
+    assert failed["orders"][1] == "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
+    assert "two rows for one key" in failed["orders"][2]
+    assert "not the columns that the model gives" in failed["placsp_lots"][2]
+    assert "lot_id" in failed["placsp_lots"][2] and "SubqueryAlias" not in failed["placsp_lots"][2]
+    assert failed["placsp_winners"][1].startswith("DELTA_CONCURRENT_")
+    assert "Another writer" in failed["placsp_winners"][2]
+    assert "attempt 2 of 2" in caplog.text
+    assert "placsp_parties was not built, because it hangs on what failed" in caplog.text
     assert "laws were not checked" in capsys.readouterr().out
-    [(stage, kind, message)] = rows(
-        lake,
-        "select stage, error_type, error_message from marts.dead_letters where stage = 'merge'",
-    )
-    assert (stage, kind) == ("merge", "DELTA_CANNOT_MODIFY_APPEND_ONLY")
-    assert "orders_dispositions failed as a whole" in str(message)
+    # Neighbours were built, and their dead letters are told in the same run.
+    of_entry = "where entry_id = 'https://example.org/children/1'"
+    results = f"select ordinal from silver.placsp_results {of_entry}"
+    winners = f"select party_name from silver.placsp_winners {of_entry}"
+    lots_of_entry = f"select ordinal, lot_id from silver.placsp_lots {of_entry}"
+    new = "select note from silver.orders where order_id = 'O-new'"
+    assert rows(lake, results) == [(3,)]
+    assert rows(lake, "select reason from silver.orders_quarantine where order_id = 'O-refused'") == [
+        ("parse",)
+    ]
     refused = "select count(*) from marts.dead_letters where business_key like '%O-refused%'"
-    assert rows(lake, refused) == [(1,)], "a neighbour's dead letter is told in the same run"
-    neighbour = "select reason from silver.orders_quarantine where order_id = 'O-refused'"
-    assert rows(lake, neighbour) == [("parse",)], "a neighbour was built"
-    assert rows(lake, "select * from silver.orders where note = 'newer'") == []
+    assert rows(lake, refused) == [(1,)]
+    assert [rows(lake, sql) for sql in (winners, lots_of_entry, new)] == [[], [], []]
 
-    # Mended, the next run catches up, although no new file came.
-    dispositions = DeltaTable(str(lake.path / "silver" / "orders_dispositions"))
-    dispositions.alter.set_table_properties({"delta.appendOnly": "false"})
-    assert run_main_job(lake, Options(inputs=(str(more),))) == 0
-    assert len(rows(lake, "select * from silver.orders where note = 'newer'")) == 1
+    # Mended, the next run catches up, although no new file came and a writer still is in its way.
+    for name in ("orders_dispositions", "placsp_lots"):
+        DeltaTable(str(silver / name)).restore(sound[f"silver.{name}"])
+    caplog.clear()
+    monkeypatch.undo()
+    monkeypatch.setattr(transform, "BACKOFF_SECONDS", 0.1)
+    over = threading.Event()
+    with SecondWriter(silver / "placsp_winners", lambda: "attempt 2 of" in caplog.text or over.is_set()):
+        try:
+            assert run_main_job(lake, Options(inputs=(str(more),))) == 0
+        finally:
+            over.set()
+    assert "another writer committed to the table of placsp_winners" in caplog.text
+    assert [rows(lake, sql) for sql in (winners, lots_of_entry, new)] == [
+        [("A winner",)], [(1, "1")], [("newer",)],
+    ]  # fmt: skip
+    assert rows(lake, results) == [(3,)]
     assert "Every law holds" in capsys.readouterr().out
