@@ -168,8 +168,8 @@ def _parse(text: str, file_name: str) -> ElementTree.Element:
         )
 
     # expat first: it says where a fault is, and refuses a document type before anything is expanded.
-    # With a separator it looks at namespaces, as ElementTree will.
-    parser = expat.ParserCreate("utf-8", " ")
+    # With ElementTree's separator, which no namespace may hold, it refuses what ElementTree would.
+    parser = expat.ParserCreate("utf-8", "}")
     parser.StartDoctypeDeclHandler = refuse_doctype
     encoded = text.encode("utf-8", "surrogatepass")
     try:
