@@ -30,7 +30,7 @@ from ingest.environment import PROJECT_ROOT
 from ingest.errors import InputError
 
 ROUNDS = 3
-PARTS = ("run", "capture", "growth")
+PARTS = ("run", "capture", "hostile", "growth")
 MEGABYTES = (30, 300)
 # A day of the feeds is about this many bytes.
 DAY_BYTES = 3_000_000
@@ -63,7 +63,8 @@ def run_bench(
         out: Folder for the JSON file.
         console: Where the table goes.
         parts: ``run``: the main job, twice; ``capture``: files to Bronze beside Spark's own readers;
-            ``growth``: a year, and a day on top of it.
+            ``hostile``: pages that would make cutting quadratic; ``growth``: a year, and a day on top
+            of it.
         megabytes: Sizes of the year, in MB. The pages are repeated under new ids until they have each.
 
     Returns:
@@ -80,6 +81,8 @@ def run_bench(
             found += _main_job(inputs, Path(scratch) / "main")
         if "capture" in parts:
             found += _capture(pages, Path(scratch) / "capture")
+        if "hostile" in parts:
+            found += _hostile()
         if "growth" in parts:
             found += _growth(pages, Path(scratch) / "growth", sorted(megabytes))
     table = Table("what", "measured", "unit", "goal", title=f"Benchmark on {inputs}")
@@ -251,6 +254,56 @@ def _native_times(pages: Sequence[str], scratch: Path) -> Iterator[float]:
                 .save(str(scratch / f"{record_type} {number}"))
             )
         yield time.monotonic() - began
+
+
+# ---- Pages made to be slow -------------------------------------------------------------------------
+
+# What a page repeats, and how it ends: each begins something that looks for its end in all that follows.
+HOSTILE_UNITS = (
+    "<", "<!--", "<![CDATA[", "<?", "<entry>", '<entry "', "<!DOCTYPE '", "<a xmlns='u'>", "</entry",
+    "<x:entry xmlns:x='u'>", "<entry><a></entry>", "<entry><?<![CDATA[", "?>]]>-->",
+    "<entry><x xmlns='u'>",
+)  # fmt: skip
+HOSTILE_ENDS = ("", "<entry/><!-- --><![CDATA[ ]]><? ?>")
+HOSTILE_BYTES = 200_000
+
+
+def hostile_page(unit: str, end: str, size: int) -> bytes:
+    """A page of about ``size`` bytes that repeats ``unit`` and ends with ``end``."""
+    return f'<feed xmlns="http://www.w3.org/2005/Atom">{unit * (size // len(unit))}{end}'.encode()
+
+
+def _hostile() -> list[Measurement]:
+    """How many times as long a page of four times the size takes, the worst of all; quadratic is 16."""
+    from ingest.capture.xml import count, cut
+    from ingest.contracts import load_contracts
+    from ingest.sources import xml_format
+    from ingest.transform import models_dir
+
+    entry = xml_format(load_contracts(models_dir())["placsp_entries"])
+
+    def seconds(page: bytes) -> float:
+        began = time.process_time()
+        for _ in cut(page, entry):
+            pass
+        count(page, entry)
+        return time.process_time() - began
+
+    took = {
+        (unit, end): [
+            min(seconds(hostile_page(unit, end, size)) for _ in range(ROUNDS))
+            for size in (HOSTILE_BYTES, 4 * HOSTILE_BYTES)
+        ]
+        for unit in HOSTILE_UNITS
+        for end in HOSTILE_ENDS
+    }
+    # Of what takes hardly any time the ratio is noise.
+    ratios = {page: large / max(small, 0.02) for page, (small, large) in took.items()}
+    worst = max(ratios, key=lambda page: ratios[page])
+    return [
+        Measurement(f"page of {HOSTILE_BYTES / 1e6} MB of {worst[0]!r}", took[worst][0], "s"),
+        Measurement("  one four times as large", ratios[worst], "times as long", "< 8"),
+    ]
 
 
 # ---- More of it ------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ingest.bench import HOSTILE_ENDS, HOSTILE_UNITS, hostile_page
 from ingest.capture.records import Record
 from ingest.capture.xml import XmlFormat, check_page, count, cut, encoding_of, feed_id
 from ingest.errors import FileReadError
@@ -517,14 +517,13 @@ def test_entities_of_a_document_type_are_never_resolved(doctype: str) -> None:
     assert "undefined entity" in second.error.message
 
 
-def test_billions_of_laughs_cost_nothing() -> None:
+def test_billions_of_laughs_are_never_told() -> None:
+    # Resolved, they would outgrow any memory.
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 30))
     page = f'<!DOCTYPE feed [<!ENTITY l0 "lol">{laughs}]>{HEAD}<entry>&l29;</entry><entry/></feed>'
-    started = time.process_time()
     assert corrupt(page) == [1]
     check_page(page.encode())
     assert feed_id(page.encode()) is None
-    assert time.process_time() - started < 2
 
 
 # ---- What the schema does not take ---------------------------------------------------------------
@@ -734,31 +733,18 @@ def test_fifty_megabytes_of_one_entry() -> None:
     entry = "<entry><title>" + "word & ".replace("&", "&amp;") * 4_600_000 + "</title></entry>"
     page = f"{HEAD}{entry}<entry/></feed>".encode()
     assert len(page) > 50_000_000
-    started = time.process_time()
     first, second = cut(page, ENTRY)
     assert count(page, ENTRY) == 2
-    assert time.process_time() - started < 15
     assert (first.error, second.error) == (None, None)
     assert first.payload == entry
 
 
-@pytest.mark.parametrize(
-    "unit",
-    ["<", "<!--", "<![CDATA[", "<?", "<entry>", '<entry "', "<!DOCTYPE '", "<a xmlns='u'>",
-     "</entry", "<x:entry xmlns:x='u'>", "<entry><a></entry>", "<entry><?<![CDATA[", "?>]]>-->",
-     "<entry><x xmlns='u'>"],
-)  # fmt: skip
-@pytest.mark.parametrize("tail", ["", "<entry/><!-- --><![CDATA[ ]]><? ?>"])
-def test_hostile_files_take_time_in_proportion(unit: str, tail: str) -> None:
-    def seconds(size: int) -> float:
-        page = (HEAD + unit * (size // len(unit)) + tail).encode()
-        started = time.process_time()
-        found = sum(1 for _ in cut(page, ENTRY))
-        assert count(page, ENTRY) == found
-        return time.process_time() - started
-
-    # Quadratic code takes sixteen times as long; a constant keeps the clock's noise out.
-    assert seconds(80_000) < 8 * seconds(20_000) + 0.2
+@pytest.mark.parametrize("unit", HOSTILE_UNITS)
+@pytest.mark.parametrize("end", HOSTILE_ENDS)
+def test_hostile_files_are_cut_as_they_are_counted(unit: str, end: str) -> None:
+    # That the time grows as the size does is for the benchmark: a clock is no test.
+    page = hostile_page(unit, end, 20_000)
+    assert count(page, ENTRY) == sum(1 for _ in cut(page, ENTRY))
 
 
 # ---- Real pages ----------------------------------------------------------------------------------
