@@ -62,7 +62,7 @@ def print_summary(
         console: Where to.
         laws_checked: Whether the laws were checked on what the lake holds now.
     """
-    asked = " ".join((_COUNTS, _REASONS, _FILES, _IGNORED, _OFFENDERS))
+    asked = " ".join((_COUNTS, _REASONS, _FILES, _IGNORED, _OFFENDERS, _MISSING_LISTS))
     with connect(lake, tables_named(lake, asked)) as connection:
         counts = connection.execute(_COUNTS).fetchall()
         reasons = connection.execute(_REASONS).fetchall()
