@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
@@ -116,6 +117,29 @@ def copy_checkout(root: Path) -> Checkout:
     for name in (".venv", ".jars"):
         (root / name).symlink_to(PROJECT_ROOT / name)
     return Checkout(root)
+
+
+def leave_orders_alone(checkout: Checkout) -> None:
+    """Take the feed of PLACSP out of a copy of the project: a story about orders builds a third of it."""
+    project = checkout.root / "dbt_project"
+    models = project / "models"
+    for path in (
+        models / "bronze" / "placsp.yml",
+        models / "bronze" / "stg_feed_pages.sql",
+        *models.rglob("stg_placsp_*.sql"),
+        *(models / "silver").rglob("placsp_*.sql"),
+    ):
+        path.unlink()
+    # What the laws hang on, and nothing else of theirs, names single tables.
+    laws = models / "marts" / "law_results.sql"
+    kept = [line for line in laws.read_text("utf-8").splitlines() if "placsp" not in line]
+    laws.write_text("\n".join(kept) + "\n", "utf-8")
+    settings = project / "dbt_project.yml"
+    known = yaml.safe_load(settings.read_text("utf-8"))
+    known["vars"]["record_types"] = {"orders": known["vars"]["record_types"]["orders"]}
+    known["vars"]["parents"] = []
+    del known["models"]["lakehouse"]["silver"]["placsp"]
+    settings.write_text(yaml.safe_dump(known), "utf-8")
 
 
 @dataclass(frozen=True)

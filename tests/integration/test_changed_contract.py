@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import Checkout, copy_checkout, rows
+from conftest import Checkout, copy_checkout, leave_orders_alone, rows
 
 from ingest.lake import Lake
 
@@ -66,6 +66,7 @@ LOOKS = {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     checkout: Checkout = copy_checkout(tmp_path_factory.mktemp("changed"))
+    leave_orders_alone(checkout)
     contract = checkout.root / "dbt_project" / "models" / "bronze" / "orders.yml"
     change_rule(contract, "QTY_BELOW_ONE", "severity", "drop")
     change_rule(contract, "ORDER_TS_OUT_OF_RANGE", "severity", "fail")
