@@ -278,14 +278,19 @@ COMMITS = (
 )  # fmt: skip
 
 
-def test_killed_at_every_commit_in_turn_nothing_is_lost_or_doubled(
+def test_killed_at_every_commit_and_files_in_another_order_give_the_same_tables(
     sample_lake: SampleLake, tmp_path: Path
 ) -> None:
     lake = Lake(tmp_path / "lake")
+    # The newest pages first, and the tombstones of the others before their entries.
+    files = sorted(path for path in sample_lake.samples.rglob("*") if path.is_file())
+    inputs = tuple(str(path) for path in files[len(files) // 2 :])
     command = [
         sys.executable, "-c", "import sys; from ingest.cli import main; sys.exit(main())",
-        "run", "--input", str(sample_lake.samples), "--lake", str(lake.path),
+        "run", "--lake", str(lake.path),
     ]  # fmt: skip
+    for name in inputs:
+        command += ["--input", name]
     for place in COMMITS:
         before = commits(lake.path / place)
         process = subprocess.Popen(command, cwd=PROJECT_ROOT, stderr=subprocess.DEVNULL)
@@ -300,16 +305,23 @@ def test_killed_at_every_commit_in_turn_nothing_is_lost_or_doubled(
                 lake.tables()
             ):
                 assert rows(lake, f"select count(*) from {schema}.{table}") == [(0,)], "half a batch"
-    assert run_main_job(lake, Options(inputs=(str(sample_lake.samples),))) == 0
+    assert run_main_job(lake, Options(inputs=inputs)) == 0
     assert len(lake.finished_batches()) == 1
+    assert run_main_job(lake, Options(inputs=(str(sample_lake.samples),))) == 0
+    assert len(lake.finished_batches()) == 2
     for record_type in ("orders", "placsp_entries", "placsp_deleted_entries"):
         ids = f"select _record_id from bronze.{record_type} order by 1"
         assert rows(lake, ids) == rows(sample_lake.lake, ids)
     letters = "select dead_letter_id from marts.dead_letters order by 1"
     assert rows(lake, letters) == rows(sample_lake.lake, letters)
-    uninterrupted = table_contents(sample_lake.lake, OF_A_BATCH)
-    for table, contents in table_contents(lake, OF_A_BATCH).items():
-        assert contents == uninterrupted[table], table
+    # Of exact repeats the one that was ingested first counts, so its place may differ, and nothing else.
+    aside = OF_A_BATCH | {"record_id", "_record_id", "by_record_id", "_source_file", "_position"}
+    uninterrupted = table_contents(sample_lake.lake, aside)
+    interrupted = table_contents(lake, aside)
+    assert interrupted.keys() == uninterrupted.keys()
+    # Outcomes of rules are told per batch: here there are two.
+    for table in interrupted.keys() - {"rule_outcomes"}:
+        assert interrupted[table] == uninterrupted[table], table
 
 
 class SecondWriter:

@@ -1,14 +1,11 @@
-"""PLACSP: what an entry holds many of, and that the order in which pages arrive does not matter."""
+"""PLACSP: what an entry holds many of, and what becomes of it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from conftest import OF_A_BATCH, SampleLake, rows, table_contents
+from conftest import SampleLake, rows
 
 from ingest.lake import Lake
-from ingest.main_job import Options, run_main_job
 
 # Elements that are one row each of a table, wherever they stand.
 ELEMENTS = {
@@ -100,21 +97,6 @@ def test_a_refused_child_is_a_dead_letter_of_stage_transformation(grown_lake: La
     assert '"1.234,56"' in payload
 
 
-def test_each_rule_of_children_says_whether_it_ran(grown_lake: Lake) -> None:
-    outcomes = {
-        code: (outcome, records)
-        for code, outcome, records in rows(
-            grown_lake,
-            "select rule_code, outcome, records from marts.rule_outcomes "
-            "where record_type in ('placsp_lots', 'placsp_results') "
-            "and batch_id = (select max(batch_id) from bronze.batches)",
-        )
-    }
-    assert outcomes["LOT_ID_MISSING"] == ("FAIL", 1)
-    assert outcomes["LOT_AMOUNT_NEGATIVE"] == ("PASS", 0)
-    assert outcomes["RESULT_LOT_UNKNOWN"] == ("FAIL", 1)
-
-
 def test_parties_are_told_apart(sample_lake: SampleLake) -> None:
     parties = rows(
         sample_lake.lake,
@@ -124,19 +106,3 @@ def test_parties_are_told_apart(sample_lake: SampleLake) -> None:
     assert parties == []
     roles = rows(sample_lake.lake, "select distinct unnest(party_roles) from silver.placsp_parties")
     assert {role for (role,) in roles} == {"buyer", "superior", "winner"}
-
-
-def test_the_order_of_arrival_does_not_matter(sample_lake: SampleLake, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    pages = sorted(path for path in sample_lake.samples.rglob("*") if path.is_file())
-    # The newest first, and the tombstones of the others before their entries.
-    half = len(pages) // 2
-    assert run_main_job(lake, Options(inputs=tuple(str(page) for page in pages[half:]))) == 0
-    assert run_main_job(lake, Options(inputs=(str(sample_lake.samples),))) == 0
-    # Of exact repeats the one that was ingested first counts, so its place may differ, and nothing else.
-    aside = OF_A_BATCH | {"record_id", "_record_id", "by_record_id", "_source_file", "_position"}
-    at_once = table_contents(sample_lake.lake, aside)
-    in_turn = table_contents(lake, aside)
-    # Outcomes of rules are told per batch: here there are two.
-    for table in in_turn.keys() - {"rule_outcomes"}:
-        assert in_turn[table] == at_once[table], table
