@@ -255,4 +255,10 @@ def _has_tables(lake: Lake, contracts: dict[str, Contract]) -> bool:
 
 def session_starter(lake: Lake, input_bytes: int) -> Callable[[], SparkSession]:
     """What starts Spark on a lake when it is first asked, and then gives the same session."""
-    return cache(lambda: start_on(lake, input_bytes=input_bytes))
+
+    @cache
+    def start() -> SparkSession:
+        transform.parse_meanwhile(lake)
+        return start_on(lake, input_bytes=input_bytes)
+
+    return start

@@ -7,14 +7,19 @@ import logging
 import os
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ingest.environment import JARS_DIR, PROJECT_ROOT
 from ingest.lake import Lake
+
+if TYPE_CHECKING:
+    from dbt.cli.main import dbtRunnerResult
 
 PROJECT_DIR = PROJECT_ROOT / "dbt_project"
 PROFILES_DIR = PROJECT_ROOT / "profiles"
@@ -110,18 +115,9 @@ def invoke_dbt(lake: Lake, arguments: Sequence[str]) -> DbtOutcome:
         lake: The lake whose tables it works on.
         arguments: dbt's own arguments, the command first.
     """
-    from dbt.cli.main import dbtRunner
-
-    os.environ["LAKE"] = str(lake.path)
-    os.environ["LAKEHOUSE_JARS"] = str(JARS_DIR)
-    folders = {
-        "--project-dir": PROJECT_DIR,
-        "--profiles-dir": PROFILES_DIR,
-        "--target-path": lake.state / "dbt",
-        "--log-path": lake.state / "dbt",
-    }
-    places = [str(item) for pair in folders.items() for item in pair]
-    result = dbtRunner().invoke([*arguments, *places])
+    if (parsing := _parsing.pop(lake.path, None)) is not None:
+        parsing.join()
+    result = _call_dbt(lake, arguments)
     outcome = DbtOutcome()
     if result.exception is not None:
         outcome.error = str(result.exception)
@@ -141,6 +137,36 @@ def invoke_dbt(lake: Lake, arguments: Sequence[str]) -> DbtOutcome:
             message = " ".join(said.split())[:MESSAGE_LENGTH]
             outcome.failures.append(NodeFailure(node.name, str(node.resource_type), message))
     return outcome
+
+
+def parse_meanwhile(lake: Lake) -> None:
+    """Let dbt read its project in the background, for the next dbt command on this lake.
+
+    It takes seconds in which Spark can start. What it finds wrong that command will tell.
+    """
+    if lake.path not in _parsing:
+        _parsing[lake.path] = threading.Thread(
+            target=_call_dbt, args=(lake, ["--log-level", "none", "parse"]), daemon=True
+        )
+        _parsing[lake.path].start()
+
+
+_parsing: dict[Path, threading.Thread] = {}
+
+
+def _call_dbt(lake: Lake, arguments: Sequence[str]) -> dbtRunnerResult:
+    from dbt.cli.main import dbtRunner
+
+    os.environ["LAKE"] = str(lake.path)
+    os.environ["LAKEHOUSE_JARS"] = str(JARS_DIR)
+    folders = {
+        "--project-dir": PROJECT_DIR,
+        "--profiles-dir": PROFILES_DIR,
+        "--target-path": lake.state / "dbt",
+        "--log-path": lake.state / "dbt",
+    }
+    places = [str(item) for pair in folders.items() for item in pair]
+    return dbtRunner().invoke([*arguments, *places])
 
 
 def _invocation_id(result: object) -> str:
