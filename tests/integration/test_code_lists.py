@@ -125,8 +125,8 @@ def test_lists_that_records_cite_and_that_are_not_here_are_told_once(
         "catalogue",
         "codice_codes",
     )
-    # The second delivery cites them too.
-    assert rows(grown_lake, MISSING) == missing
+    # The second delivery cites them too, and a golden file one that has no file's name.
+    assert rows(grown_lake, MISSING) == [*missing, ("https://example.org/cpv",)]
 
 
 def test_a_seed_says_what_its_file_says_and_is_written_when_it_changed(
