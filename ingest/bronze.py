@@ -164,7 +164,7 @@ def capture(
         files: Files that hold records of this type; the content must still be what was probed.
         batch: The batch they are of.
     """
-    rows = records_of(spark, contract, files, batch)
+    rows = records_of(_told_apart_by_case(spark), contract, files, batch)
     if rows is None:
         return
     (
@@ -174,6 +174,16 @@ def capture(
         .option("mergeSchema", "true")
         .save(str(lake.table_path("bronze", contract.record_type)))
     )
+
+
+def _told_apart_by_case(spark: SparkSession) -> SparkSession:
+    """A session of the same Spark to which names of different case are different names, as in XML.
+
+    Else its parser takes ``<ID>`` for ``<id>``: the last of them wins, and the key of a record is gone.
+    """
+    session = spark.newSession()
+    session.conf.set("spark.sql.caseSensitive", "true")
+    return session
 
 
 def records_of(

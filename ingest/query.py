@@ -35,7 +35,7 @@ SCHEMA_ORDER = ("marts", "silver", "bronze")
 PROMPT, CONTINUED = "lake> ", "  ... "
 HELP = (
     "End a statement with ';'. .tables lists the tables, .help shows this, .quit leaves "
-    "(so does Ctrl-D). Ctrl-C drops the statement you are typing."
+    "(so does Ctrl-D). Ctrl-C drops the statement that is typed or works."
 )
 
 
@@ -281,6 +281,13 @@ def _ask(connection: duckdb.DuckDBPyConnection, sql: str, fmt: Format) -> str:
         rows = result.fetchall()
     except duckdb.Error as error:
         raise InputError(f"{explain(error)}. Correct the SQL and try again.") from error
+    except RuntimeError as error:
+        # Ctrl-C while it worked, which DuckDB tells in its own way. Its threads work on until they are
+        # told too, and the connection would wait for them when it is closed.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            connection.interrupt()
+            raise KeyboardInterrupt from error
+        raise
     return render(names, rows, fmt)
 
 

@@ -195,6 +195,21 @@ def sample_lake(first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -
     return SampleLake(samples, manifest, lake, first_run.exit_code)
 
 
+# Names that differ by case alone are different names to XML, whichever comes first.
+NAMES_BY_CASE = """\
+<feed xmlns="http://www.w3.org/2005/Atom"
+  xmlns:cbc-place-ext="urn:dgpe:names:draft:codice-place-ext:schema:xsd:CommonBasicComponents-2"
+  xmlns:cac-place-ext="urn:dgpe:names:draft:codice-place-ext:schema:xsd:CommonAggregateComponents-2">
+<id>https://example.org/sindicacion_643/page.atom</id>
+<entry><ID>no</ID><id>https://example.org/case/1</id><ID>no</ID><title>t</title><Title>no</Title>
+<updated>2024-07-01T09:00:00.000+02:00</updated>
+<link HREF="no" href="https://example.org/yes" Href="no"/>
+<cac-place-ext:ContractFolderStatus>
+<cbc-place-ext:ContractFolderStatusCode>RES</cbc-place-ext:ContractFolderStatusCode>
+</cac-place-ext:ContractFolderStatus></entry></feed>
+"""
+
+
 @pytest.fixture(scope="session")
 def golden_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The golden files as they are to be read this year."""
@@ -231,6 +246,7 @@ def grown_lake(
     )
     page = "licitacionesPerfilesContratanteCompleto3_20240701_090000.atom"
     shutil.copy(Path(__file__).parent / "damaged_children.atom", more / page)
+    (more / page.replace("09", "10")).write_text(NAMES_BY_CASE)
     original = sample_lake.lake.versions()
     assert run_main_job(lake, Options(inputs=(str(more), str(golden_files)))) == 0
     assert sample_lake.lake.versions() == original, "a copy never touches its original"

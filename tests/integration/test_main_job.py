@@ -174,6 +174,19 @@ def test_an_older_version_never_overwrites_a_newer_one(grown_lake: Lake) -> None
     assert rows(grown_lake, "select * from silver.orders where note = 'late'") == []
 
 
+def test_names_that_differ_by_case_are_different_names(grown_lake: Lake) -> None:
+    assert rows(
+        grown_lake,
+        "select id, title, link[1]._href, list_sort(_unparsed) from bronze.placsp_entries "
+        "where payload like '%example.org/case/1%'",
+    ) == [
+        (
+            "https://example.org/case/1", "t", "https://example.org/yes",
+            ["entry/ID", "entry/Title", "entry/link/@HREF", "entry/link/@Href"],
+        )
+    ]  # fmt: skip
+
+
 def test_full_refresh_gives_the_same_tables_as_incremental(grown_lake: Lake, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     shutil.copytree(grown_lake.path, lake.path)

@@ -1,4 +1,5 @@
 import csv
+import fcntl
 import io
 import json
 import logging
@@ -8,6 +9,7 @@ import select
 import shutil
 import subprocess
 import sys
+import termios
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -277,13 +279,18 @@ def test_the_prompt_reads_a_pipe(lake: Path) -> None:
     assert "42" in told.stdout
 
 
-def test_the_prompt_on_a_terminal_keeps_a_history(lake: Path, tmp_path: Path) -> None:
+def test_the_prompt_on_a_terminal_can_be_interrupted_and_keeps_a_history(
+    lake: Path, tmp_path: Path
+) -> None:
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", SHELL, str(lake)],
         stdin=follower,
         stdout=follower,
         stderr=follower,
+        # Ctrl-C reaches what the terminal belongs to.
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         cwd=PROJECT_ROOT,
         env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"},
     )
@@ -305,6 +312,19 @@ def test_the_prompt_on_a_terminal_keeps_a_history(lake: Path, tmp_path: Path) ->
         wait_for("  ... ")
         os.write(leader, b"as answer;\n")
         wait_for("42")
+        wait_for("lake> ")
+        os.write(leader, b"select 1 as dropped")
+        wait_for("dropped")
+        os.write(leader, b"\x03")
+        wait_for("lake> ")
+        # One that takes days. What is typed is told before it works, so it is given time to begin.
+        os.write(
+            leader, b"select count(*) from range(1000000000000) as a(i), range(1000) where i < 0;\n"
+        )
+        wait_for("i < 0;")
+        time.sleep(1)
+        os.write(leader, b"\x03")
+        wait_for("Stopped.")
         wait_for("lake> ")
         os.write(leader, b".quit\n")
         assert process.wait(timeout=30) == 0
