@@ -50,7 +50,7 @@ def ingest(inputs: Sequence[str], lake_path: Path, dataset: str | None, retry_fa
 
     options = Options(inputs, dataset, retry_failed)
     with LakeLock(lake_path, "ingest"):
-        batch, _ = ingest_new(Lake(lake_path), options, "ingest", Phases())
+        batch, _ = ingest_new(Lake(lake_path), options, "ingest", Phases(), builds=False)
     click.echo(f"Batch {batch} is in Bronze." if batch else "Nothing new: every file is known.")
 
 

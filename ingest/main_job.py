@@ -148,9 +148,16 @@ def _changed_sources(before: Mapping[str, int], now: Mapping[str, int]) -> list[
 
 
 def ingest_new(
-    lake: Lake, options: Options, command: str, phases: Phases
+    lake: Lake, options: Options, command: str, phases: Phases, *, builds: bool = True
 ) -> tuple[str | None, Callable[[], SparkSession] | None]:
     """Look at the input, and write a batch where one is due.
+
+    Args:
+        lake: The lake.
+        options: What the user asks for.
+        command: For the record: what was run.
+        phases: Where the seconds of each phase go.
+        builds: Whether the models are built afterwards.
 
     Returns:
         The batch's id or None, and what gives the session; None where Spark was not needed.
@@ -172,7 +179,7 @@ def ingest_new(
     if not findings.anything_to_write and _has_tables(lake, contracts):
         _complete(lake, contracts)
         return None, None
-    session = session_starter(lake, findings.new_bytes)
+    session = session_starter(lake, findings.new_bytes, builds=builds)
     batch = ingest_findings(lake, contracts, findings, command, phases, progress, session)
     return batch, session
 
@@ -253,12 +260,19 @@ def _has_tables(lake: Lake, contracts: dict[str, Contract]) -> bool:
     return {("bronze", name) for name in contracts} <= set(lake.tables())
 
 
-def session_starter(lake: Lake, input_bytes: int) -> Callable[[], SparkSession]:
-    """What starts Spark on a lake when it is first asked, and then gives the same session."""
+def session_starter(lake: Lake, input_bytes: int, *, builds: bool = True) -> Callable[[], SparkSession]:
+    """What starts Spark on a lake when it is first asked, and then gives the same session.
+
+    Args:
+        lake: The lake.
+        input_bytes: Size of what will be read.
+        builds: Whether dbt follows; then it reads its project meanwhile.
+    """
 
     @cache
     def start() -> SparkSession:
-        transform.parse_meanwhile(lake)
+        if builds:
+            transform.parse_meanwhile(lake)
         return start_on(lake, input_bytes=input_bytes)
 
     return start
