@@ -103,6 +103,11 @@ class DbtOutcome:
     nodes: set[str] = field(default_factory=set)
 
     @property
+    def conflicts(self) -> list[NodeFailure]:
+        """What met the commit of another writer."""
+        return [failure for failure in self.failures if failure.is_conflict]
+
+    @property
     def broken_laws(self) -> bool:
         """Whether the one test of error severity failed."""
         return bool(self.failed_tests)
@@ -115,8 +120,8 @@ def invoke_dbt(lake: Lake, arguments: Sequence[str]) -> DbtOutcome:
         lake: The lake whose tables it works on.
         arguments: dbt's own arguments, the command first.
     """
-    if (parsing := _parsing.pop(lake.path, None)) is not None:
-        parsing.join()
+    if lake.path in _parsing:
+        _parsing[lake.path].join()
     result = _call_dbt(lake, arguments)
     outcome = DbtOutcome()
     if result.exception is not None:
@@ -140,9 +145,10 @@ def invoke_dbt(lake: Lake, arguments: Sequence[str]) -> DbtOutcome:
 
 
 def parse_meanwhile(lake: Lake) -> None:
-    """Let dbt read its project in the background, for the next dbt command on this lake.
+    """Let dbt read its project in the background, for the first dbt command on this lake.
 
-    It takes seconds in which Spark can start. What it finds wrong that command will tell.
+    It takes seconds in which Spark can start. What it finds wrong that command will tell. Once a process
+    is enough: later commands find what was read.
     """
     if lake.path not in _parsing:
         _parsing[lake.path] = threading.Thread(
@@ -198,13 +204,12 @@ def build(
     chosen = ["--select", *(f"source:bronze.{name}+" for name in sources)] if sources else []
     outcome = invoke_dbt(lake, [*command, *chosen])
     for attempt in range(1, MERGE_ATTEMPTS):
-        conflicts = [failure.node for failure in outcome.failures if failure.is_conflict]
-        if not conflicts:
+        if not outcome.conflicts:
             break
         pause = random.uniform(0, BACKOFF_SECONDS * 2**attempt)
         log.warning(
             "merge: another writer committed to the table of %s meanwhile; attempt %d of %d in %.1f s.",
-            ", ".join(conflicts),
+            ", ".join(failure.node for failure in outcome.conflicts),
             attempt + 1,
             MERGE_ATTEMPTS,
             pause,
@@ -221,11 +226,10 @@ def build(
 
 def _try_again(lake: Lake, command: Sequence[str], outcome: DbtOutcome) -> DbtOutcome:
     """Build anew what met a conflict and what hangs on it, but for what hangs on another failure too."""
-    conflicts = [failure for failure in outcome.failures if failure.is_conflict]
     others = [failure for failure in outcome.failures if not failure.is_conflict]
     exclude = ["--exclude", *(f"{failure.node}+" for failure in others)] if others else []
     again = invoke_dbt(
-        lake, [*command, "--select", *(f"{failure.node}+" for failure in conflicts), *exclude]
+        lake, [*command, "--select", *(f"{failure.node}+" for failure in outcome.conflicts), *exclude]
     )
     if again.error:
         log.error("dbt could not run once more: %s", again.error)

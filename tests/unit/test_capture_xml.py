@@ -743,7 +743,7 @@ def test_fifty_megabytes_of_one_entry() -> None:
 @pytest.mark.parametrize("end", HOSTILE_ENDS)
 def test_hostile_files_are_cut_as_they_are_counted(unit: str, end: str) -> None:
     # That the time grows as the size does is for the benchmark: a clock is no test.
-    page = hostile_page(unit, end, 20_000)
+    page = hostile_page(unit, end, 80_000)
     assert count(page, ENTRY) == sum(1 for _ in cut(page, ENTRY))
 
 
