@@ -97,6 +97,25 @@ def test_a_refused_child_is_a_dead_letter_of_stage_transformation(grown_lake: La
     assert '"1.234,56"' in payload
 
 
+def test_each_rule_of_children_says_whether_it_ran(sample_lake: SampleLake, grown_lake: Lake) -> None:
+    def outcomes(lake: Lake) -> dict[object, tuple[object, object]]:
+        return {
+            code: (outcome, records)
+            for code, outcome, records in rows(
+                lake,
+                "select rule_code, outcome, records from marts.rule_outcomes "
+                "where record_type in ('placsp_lots', 'placsp_results') "
+                "and batch_id = (select max(batch_id) from bronze.batches)",
+            )
+        }
+
+    rules = ("LOT_ID_MISSING", "LOT_AMOUNT_NEGATIVE", "RESULT_LOT_UNKNOWN")
+    first, second = outcomes(sample_lake.lake), outcomes(grown_lake)
+    assert [first[rule] for rule in rules] == [("PASS", 0)] * 3
+    # How many golden records each struck is counted where these are told apart.
+    assert [second[rule][0] for rule in rules] == ["FAIL"] * 3
+
+
 def test_parties_are_told_apart(sample_lake: SampleLake) -> None:
     parties = rows(
         sample_lake.lake,
