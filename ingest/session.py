@@ -6,30 +6,44 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import yaml
 from pyspark.sql import SparkSession
 
-from ingest.environment import cds_options, check_java, jar_paths
+from ingest.environment import PROJECT_ROOT, cds_options, check_java, jar_paths
 from ingest.lake import SCHEMAS, Lake
 
 CORES = os.cpu_count() or 2
 # Input from which on the optimising compiler pays for itself.
 LONG_RUN_BYTES = 200_000_000
-# Up to this much of input and lake together, Spark spends its time on planning and compiling.
-SMALL_BYTES = 20_000_000
-# What then costs more than it wins, as (small, else): compiling an expression that sees few rows, a
-# third of all processor time of a run on the samples; and asking a table's statistics which of its two
-# files to read.
-_BY_SIZE = {
-    "spark.sql.codegen.wholeStage": ("false", "true"),
-    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
-    "spark.databricks.delta.stats.skipping": ("false", "true"),
-    "spark.sql.ui.explainMode": ("simple", "formatted"),
-}
+
+
+@dataclass(frozen=True)
+class SmallLake:
+    """What is different where input and lake together are small: ``small_lake`` in dbt_project.yml.
+
+    dbt sets the same where it is called by hand.
+
+    Attributes:
+        bytes: Up to how much is small.
+        settings: Spark's settings for it.
+    """
+
+    bytes: int
+    settings: Mapping[str, str]
+
+
+@cache
+def small_lake() -> SmallLake:
+    """Read what is different where input and lake are small."""
+    project = yaml.safe_load((PROJECT_ROOT / "dbt_project" / "dbt_project.yml").read_text("utf-8"))
+    return SmallLake(**project["vars"]["small_lake"])
 
 
 def start_session(
@@ -76,7 +90,7 @@ def start_session(
     # JVM then stops compiling and only interprets.
     options.append("-XX:ReservedCodeCacheSize=256m")
     is_short = input_bytes < LONG_RUN_BYTES
-    is_small = input_bytes + lake_bytes < SMALL_BYTES
+    is_small = input_bytes + lake_bytes < small_lake().bytes
     if is_short:
         options.append("-XX:TieredStopAtLevel=1")
     log_settings = Path(__file__).parent / "log4j2.properties"
@@ -93,11 +107,9 @@ def start_session(
         "spark.sql.shuffle.partitions": str(CORES),
         "spark.databricks.delta.snapshotPartitions": str(CORES),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(CORES),
-        # With little data, planning anew after each stage costs more than it wins: the laws, with thirty
-        # stages, took 27 s with it and 20 s without.
         "spark.sql.adaptive.enabled": str(not is_short).lower(),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-        **{name: small if is_small else usual for name, (small, usual) in _BY_SIZE.items()},
+        **(small_lake().settings if is_small else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str((scratch or Path(tempfile.gettempdir())) / "spark-warehouse"),
@@ -130,7 +142,7 @@ def start_on(lake: Lake, **settings: Any) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None and not _is_on(active, lake):
         active.stop()
-    spark = start_session(lake_bytes=lake.size(SMALL_BYTES), **settings)
+    spark = start_session(lake_bytes=lake.size(small_lake().bytes), **settings)
     spark.sparkContext.setLogLevel("ERROR")
     for schema in SCHEMAS:
         folder = _literal(lake.path / schema)

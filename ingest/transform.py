@@ -165,6 +165,8 @@ def _call_dbt(lake: Lake, arguments: Sequence[str]) -> dbtRunnerResult:
 
     os.environ["LAKE"] = str(lake.path)
     os.environ["LAKEHOUSE_JARS"] = str(JARS_DIR)
+    # Its session is fitted to the lake already.
+    os.environ["LAKEHOUSE_SESSION"] = "1"
     folders = {
         "--project-dir": PROJECT_DIR,
         "--profiles-dir": PROFILES_DIR,

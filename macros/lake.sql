@@ -33,10 +33,27 @@
 {% endmacro %}
 
 
+{% macro fit_session() %}
+  {#- Set what a small lake needs, see var small_lake in dbt_project.yml, where dbt was called by hand.
+  `lakehouse` has fitted its session before, and a server's sessions are not ours to set. -#}
+  {% if adapter.config.credentials.method == 'session' and not env_var('LAKEHOUSE_SESSION', '') %}
+    {% set small = var('small_lake') %}
+    {% set lake = lake_path().replace('`', '``') %}
+    {% set bytes = run_query(
+      "select sum(length) from binaryFile.`" ~ lake ~ "/*/*/{*.parquet,*/*.parquet,_delta_log/*.json}`"
+    ).rows[0][0] %}
+    {% for name, value in small.settings.items() if bytes < small.bytes %}
+      {% do run_query("set " ~ name ~ "=" ~ value) %}
+    {% endfor %}
+  {% endif %}
+{% endmacro %}
+
+
 {% macro start_run() %}
   {#- on-run-start: rules that cannot work stop the run before rows move, and the catalog knows every
   table of the lake. -#}
   {% if execute %}
+    {% do fit_session() %}
     {% do vet_rules() %}
     {% do register_lake() %}
   {% endif %}

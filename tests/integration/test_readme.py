@@ -20,6 +20,7 @@ from conftest import Checkout, FirstRun
 from deltalake import DeltaTable
 
 from ingest.environment import PROJECT_ROOT
+from ingest.session import small_lake
 
 README = (PROJECT_ROOT / "README.md").read_text("utf-8")
 SQL = ".venv/bin/lakehouse sql "
@@ -119,6 +120,14 @@ def test_a_command_does_what_is_said(checkout: Checkout, command: str) -> None:
     assert told.returncode == 0, told.stdout
     assert re.search(RUN_HERE[command], told.stdout), told.stdout
     assert dead_letters(checkout) == letters, "built on what was there"
+
+
+def test_dbt_by_hand_fits_its_session_to_a_small_lake(checkout: Checkout) -> None:
+    logs = [checkout.root / "dbt_project" / "logs", checkout.root / "lake" / "_state" / "dbt"]
+    by_hand, by_run = ((folder / "dbt.log").read_text("utf-8") for folder in logs)
+    for name, value in small_lake().settings.items():
+        assert f"    set {name}={value}\n" in by_hand
+        assert f"set {name}=" not in by_run, "its session had it from the start"
 
 
 def test_the_sample_of_orders_is_inspected(orders_lab: FirstRun) -> None:
