@@ -354,7 +354,8 @@ class SecondWriter:
             with suppress(CommitFailedError):
                 DeltaTable(str(self._table)).update(updates={"record_id": "record_id"})
                 self.commits += 1
-            time.sleep(0.05)
+            # Often enough to meet every MERGE, seldom enough to leave it the processor.
+            time.sleep(0.25)
 
     def __enter__(self) -> SecondWriter:
         self._thread.start()
