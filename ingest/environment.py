@@ -45,6 +45,7 @@ _NETWORK_FAULTS = re.compile(
     r"|failed to establish|server access error|tunnel",
     re.IGNORECASE,
 )
+_CERTIFICATE_FAULTS = re.compile(r"certificate|unable to find valid certification path", re.IGNORECASE)
 _HASH_FAULTS = re.compile(r"do not match the hashes|hash mismatch", re.IGNORECASE)
 _DISK_FAULTS = re.compile(r"no space left|os error 28|disk quota", re.IGNORECASE)
 
@@ -489,6 +490,11 @@ def _run_step(command: Sequence[str], trouble: str, advice: str = "") -> None:
     if "PIP_INDEX_URL" in environment:
         environment.setdefault("UV_DEFAULT_INDEX", environment["PIP_INDEX_URL"])
     told = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if told.returncode != 0 and _CERTIFICATE_FAULTS.search(told.stderr):
+        # uv knows the public authorities alone, unless it is told to ask the system, as pip does. A
+        # company's proxy has an authority of its own.
+        environment.setdefault("UV_SYSTEM_CERTS", "1")
+        told = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if told.returncode != 0:
         why = _why_not_fetched(told.stdout + told.stderr, advice)
         raise EnvironmentProblemError(f"{trouble}: {why}")
@@ -502,6 +508,11 @@ def _why_not_fetched(output: str, advice: str = "") -> str:
         return (
             "a package was served with another content than the lock says, and was refused. Run "
             "'make setup' again; if it stays so, find out why before you change the lock."
+        )
+    if _CERTIFICATE_FAULTS.search(output):
+        return (
+            "a certificate was not accepted. Where a proxy has an authority of its own, name the file "
+            "of its certificates, as in SSL_CERT_FILE=<file>, and run 'make setup' again."
         )
     if _NETWORK_FAULTS.search(output):
         return (
