@@ -19,6 +19,7 @@ import yaml
 
 from ingest.capture.csv_format import CsvFormat
 from ingest.errors import ContractError, InputError
+from ingest.retry import retry_faults
 from ingest.schema import parse_ddl
 
 SEVERITIES = ("warn", "quarantine", "drop", "fail")
@@ -355,6 +356,9 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
     if isinstance(contract, Contract):
         yield from _reading_faults(contract)
         yield from _key_faults(contract, names)
+        stages = {rule.stage for rule in contract.rules if rule.severity != "warn"}
+        for line, fault in retry_faults(contract.terms, stages):
+            yield f"{contract.path}:{line}: {contract.record_type}: {fault}"
     for item in contract.fields:
         yield from _field_faults(contract, item)
     seen: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from rich.console import Console
 
@@ -17,7 +18,7 @@ from ingest.main_job import (
     session_starter,
     usable_contracts,
 )
-from ingest.office import reentry
+from ingest.office import reentry, schedule
 from ingest.office.actions import Note, chosen
 from ingest.office.refused import Filter, Office, Refused
 from ingest.office.telling import counted, tell_left
@@ -33,6 +34,7 @@ class ReplayOptions:
         ids: Records by id, or by the start of it.
         wanted: Or by filter; where neither is given, those that are corrected.
         note: Who, and why.
+        scheduled_at: Or those that are due at this instant; see ``ingest.office.schedule``.
         limit: The most records, the oldest first; None for all.
         dry_run: Say what would be done, and do nothing.
     """
@@ -40,6 +42,7 @@ class ReplayOptions:
     ids: Sequence[str] = ()
     wanted: Filter = field(default_factory=Filter)
     note: Note = field(default_factory=lambda: Note("", ""))
+    scheduled_at: datetime | None = None
     limit: int | None = None
     dry_run: bool = False
 
@@ -60,22 +63,29 @@ def run_replay(lake: Lake, options: ReplayOptions) -> int:
     Raises:
         LakehouseError: Wrong use, or something that the user can mend.
     """
-    contracts = usable_contracts(None)
     console, phases = make_console(), Phases()
     note = options.note
+    if options.scheduled_at is None:
+        usable_contracts(None)
     if not options.dry_run and (told := reentry.settle(lake, note.actor, note.because)):
         console.print(f"{counted(told)} of a replay that was cut short got their event.")
-    with Office(lake, bronze=True) as office:
-        records = _chosen(office, options)
-        framed, left = reentry.plan(office, records)
+    with Office(lake, bronze=True, now=options.scheduled_at) as office:
+        records, waiting = _chosen(office, options)
+        framed, left = reentry.plan_some(office, records, options.limit)
         number = sum(len(again) for again in framed.values())
         tell_left(left)
         if options.dry_run:
-            console.print(f"{counted(number)} would be sent through the gate again.")
+            console.print(f"{counted(number)} would be sent through the gate again.{waiting}")
             return 0
+        # What has nothing to do needs no Java.
+        contracts = usable_contracts(None) if framed else {}
         files = reentry.write_files(lake, contracts, framed)
     if not files:
-        console.print("No record was sent: " + ("see above." if left else "none waits for it."))
+        why = "see above" if left else "none is due" if options.scheduled_at else "none waits for it"
+        console.print(f"No record was sent: {why}.{waiting}")
+        if options.scheduled_at is not None and reentry.is_judged(lake):
+            return 0
+        usable_contracts(None)
         # One that was cut short may have left some to be judged.
         code = judge_and_report(lake, phases, console, None)
         return code or (1 if left and options.ids else 0)
@@ -90,12 +100,19 @@ def run_replay(lake: Lake, options: ReplayOptions) -> int:
     return code or (1 if left and options.ids else 0)
 
 
-def _chosen(office: Office, options: ReplayOptions) -> list[Refused]:
+def _chosen(office: Office, options: ReplayOptions) -> tuple[list[Refused], str]:
+    """The records that are meant, and what is to be said of those that wait for their time."""
+    if options.scheduled_at is not None:
+        plan = schedule.look(office, options.scheduled_at)
+        if plan.next_at is None:
+            return list(plan.due), ""
+        wait = "waits for its" if plan.later == 1 else "wait for their"
+        first = f"{plan.next_at:%Y-%m-%d %H:%M} UTC"
+        return list(plan.due), f" {counted(plan.later)} {wait} time, the first until {first}."
     wanted = options.wanted
     if not options.ids and wanted.is_empty:
         wanted = Filter(states=("corrected",))
-    records, _ = chosen(office, options.ids, wanted, "reentered")
-    return records[: options.limit]
+    return chosen(office, options.ids, wanted, "reentered")[0], ""
 
 
 def _tell(lake: Lake, batch: str, record_types: Sequence[str], console: Console) -> None:

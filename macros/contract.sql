@@ -26,14 +26,17 @@
 
 
 {% macro verdict_contract(record_type) %}
-  {#- Version and hash of what decides a verdict: the whole contract of the record type. Of
-  `children_of_<record type>`, the hash of the contracts of its children; of `catalogue`, its version. -#}
+  {#- Version and hash of what decides a verdict: the contract of the record type, but for what is done
+  with refused records later. Of `children_of_<record type>`, the hash of the contracts of its children;
+  of `catalogue`, its version. -#}
   {% if not execute %}{{ return('') }}{% endif %}
   {% if record_type == 'catalogue' %}{{ return(catalogue_version()) }}{% endif %}
   {% if record_type.startswith('children_of_') %}
     {{ return(local_md5(tojson(children_of(record_type[12:]), sort_keys=true))[:12]) }}
   {% endif %}
-  {% set terms = contract(record_type) %}
+  {% set terms = dict(contract(record_type)) %}
+  {% do terms.pop('retry', none) %}
+  {% do terms.pop('max_attempts', none) %}
   {{ return(terms.version ~ '+' ~ local_md5(tojson(terms, sort_keys=true))[:12]) }}
 {% endmacro %}
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _TABLE_LIMIT = 50
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SENT_AGAIN = "sent through the gate again"
+_BY_SCHEDULE = "due, as its state and its contract say"
 _NEXT = "Corrections wait in bronze.quarantine_events. Send them through the gate: lakehouse replay"
 
 
@@ -355,33 +357,52 @@ def import_command(source: Path, fmt: str | None, partial: bool, **given: Any) -
 
 @click.command()
 @_selection_options
+@click.option(
+    "--schedule",
+    is_flag=True,
+    help="Those that are due by themselves: corrected ones, and what the contract's retry says.",
+)
 @click.option("--limit", type=click.IntRange(min=1), help="The most records, the oldest first.")
 @click.option(
     "--because",
-    default="sent through the gate again",
-    show_default=True,
     metavar="TEXT",
+    show_default=_SENT_AGAIN,
     help="Why; it stands in the event of each record.",
 )
 @click.option("--actor", default=_operator, show_default="the system's user", help="Who does it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and do nothing.")
-def replay(limit: int | None, because: str, actor: str, dry_run: bool, **given: Any) -> None:
+def replay(
+    schedule: bool, limit: int | None, because: str | None, actor: str, dry_run: bool, **given: Any
+) -> None:
     """Send refused records through the gate again, as new records that are judged like any.
 
     Without a selection those that are corrected. By id or filter also those that are not: with the
     text they have, for when a contract was mended. The evidence stays. Exit codes are those of
     lakehouse run, and 1 also where a record that was named could not be sent.
 
+    With --schedule it is what to run every so often: where nothing is due it ends at once.
+
     Example: lakehouse replay
+
+    Example: lakehouse replay --schedule --limit 10000
 
     Example: lakehouse replay --reason ORDER_TS_NOT_A_TIMESTAMP --because "the contract has the format"
     """
     from ingest.office.actions import Note
     from ingest.replay import ReplayOptions, run_replay
 
+    if because is None:
+        because = _BY_SCHEDULE if schedule else _SENT_AGAIN
     if not because.strip():
         raise InputError("Every event names a reason. Leave --because out, or say one.")
-    options = ReplayOptions(_ids(given), _filter(given), Note(actor, because), limit, dry_run)
+    ids, wanted = _ids(given), _filter(given)
+    if schedule and (ids or not wanted.is_empty):
+        raise InputError(
+            "With --schedule contracts say which records are sent, so ids and filters mean nothing. "
+            "Leave them out, or leave --schedule out."
+        )
+    now = datetime.now(UTC) if schedule else None
+    options = ReplayOptions(ids, wanted, Note(actor, because), now, limit, dry_run)
     with LakeLock(given["lake_path"], "replay"):
         sys.exit(run_replay(Lake(given["lake_path"]), options))
 

@@ -91,6 +91,36 @@ def plan(office: Office, records: Sequence[Refused]) -> tuple[dict[_Frame, list[
     return framed, left
 
 
+def plan_some(
+    office: Office, records: Sequence[Refused], limit: int | None
+) -> tuple[dict[_Frame, list[Again]], list[Left]]:
+    """Plan for the first records that can be sent, at most so many.
+
+    What cannot be sent is passed over and counts for nothing: it would hold up all that stand behind.
+
+    Args:
+        office: Opened with Bronze.
+        records: Records to which re-entry may happen, the first to go first.
+        limit: The most to send; None for all.
+
+    Returns:
+        As ``plan`` does.
+    """
+    framed: dict[_Frame, list[Again]] = {}
+    left: list[Left] = []
+    room = len(records) if limit is None else limit
+    at = 0
+    while room > 0 and at < len(records):
+        part = records[at : at + room]
+        at += len(part)
+        more, not_sent = plan(office, part)
+        left += not_sent
+        for frame, again in more.items():
+            framed.setdefault(frame, []).extend(again)
+            room -= len(again)
+    return framed, left
+
+
 def _frame(payloads: Payloads, record: Refused, text: str) -> _Frame:
     if payloads.contract.format != "xml":
         return _Frame(record.record_type, record.dataset, columns=payloads.header_of(record))
@@ -258,6 +288,34 @@ def _write(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(data)
     part.replace(path)
+
+
+def is_judged(lake: Lake) -> bool:
+    """Whether all that was ever sent again is judged: a replay that was killed may have left some.
+
+    Args:
+        lake: The lake.
+    """
+    names = {(schema, name) for schema, name in lake.tables()}
+    if not {("bronze", "batches"), ("bronze", "files")} <= names:
+        return True
+    with connect(lake.path, {"bronze.batches", "bronze.files"}) as connection:
+        sent = connection.execute(
+            "select record_type, max(batch_id) from bronze.files where status = 'ingested' and batch_id "
+            f"in (select batch_id from bronze.batches where command = {literal(COMMAND)}) group by 1"
+        ).fetchall()
+    if any(("silver", f"{record_type}_judged") not in names for record_type, _ in sent):
+        return False
+    tables = {record_type: f"silver.{record_type}_judged" for record_type, _ in sent}
+    with connect(lake.path, set(tables.values())) as connection:
+        for record_type, batch in sent:
+            # Ids of batches sort by time, and batches are judged in their order.
+            [(newest,)] = connection.execute(
+                f"select max(_batch_id) from silver.{identifier(record_type + '_judged')}"
+            ).fetchall()
+            if newest is None or newest < batch:
+                return False
+    return True
 
 
 def settle(lake: Lake, actor: str, because: str) -> int:

@@ -15,10 +15,9 @@ from ingest.lake import Lake
 from ingest.office.events import LAST_EVENT, TABLE
 from ingest.office.states import LEADS_TO, OPEN_STATES, LastEvent, first_state
 from ingest.query import connect, identifier, lake_tables, literal, literals
+from ingest.retry import max_attempts
 from ingest.transform import models_dir
 
-MAX_ATTEMPTS = 3
-"""How often a record may come through the gate where its contract says nothing."""
 SHORTEST_PREFIX = 4
 _ID_LENGTH = 64
 _SUFFIX = "_quarantine"
@@ -72,6 +71,7 @@ class Filter:
         states: In any of these states.
         file: A glob over the file's whole name or its last part.
         older_than: Ingested longer ago than this.
+        newer_than: Ingested no longer ago than this.
         owners: Owned by any of these.
     """
 
@@ -81,6 +81,7 @@ class Filter:
     states: tuple[str, ...] = ()
     file: str | None = None
     older_than: timedelta | None = None
+    newer_than: timedelta | None = None
     owners: tuple[str, ...] = ()
 
     @property
@@ -317,7 +318,7 @@ class Office:
         table = f"silver.{identifier(record_type + _SUFFIX)}"
         columns = {row[0] for row in self.connection.execute(f"describe {table}").fetchall()}
         contract = self.contracts.get(record_type)
-        most = int(contract.terms.get("max_attempts", MAX_ATTEMPTS)) if contract else MAX_ATTEMPTS
+        most = max_attempts(contract.terms if contract else {})
         attempt = "coalesce(_attempt, 1)" if "_attempt" in columns else "1"
         dropped = first_state(is_dropped=True, attempt=1, max_attempts=most)
         worn_out = first_state(is_dropped=False, attempt=max(most, 2), max_attempts=most)
@@ -389,6 +390,9 @@ class Office:
         if wanted.older_than is not None:
             before = (self._now - wanted.older_than).isoformat()
             parts.append(f"since < {literal(before)}::timestamptz")
+        if wanted.newer_than is not None:
+            after = (self._now - wanted.newer_than).isoformat()
+            parts.append(f"since >= {literal(after)}::timestamptz")
         return " and ".join(parts or ["true"])
 
     def _check_names(self, wanted: Filter) -> None:

@@ -180,6 +180,7 @@ def _lineage(
         "_encoding": "utf-8",
         # Later in the file is younger here, so that ages differ.
         "_ingested_at": NOON + timedelta(hours=record.position),
+        "_read_contract": CONTRACTS[record_type].read_contract,
         "payload": record.payload,
         "_parse_error": record.error._asdict() if record.error else None,
         "is_dropped": False,
@@ -197,6 +198,7 @@ _LINEAGE = [
     ("_file_sha256", pa.string()),
     ("_position", pa.int32()),
     ("_ingested_at", pa.timestamp("us", tz="UTC")),
+    ("_read_contract", pa.string()),
     ("_parse_error", _ERROR),
 ]
 

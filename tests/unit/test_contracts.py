@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from click.testing import CliRunner
 
+from ingest.cli import cli
 from ingest.contracts import check_dataset, feed_of, load_contracts
 from ingest.errors import ContractError, InputError
+from ingest.retry import RetryPolicy, retry_policy
 from ingest.transform import models_dir
 
 SOUND = dedent(
@@ -298,6 +302,101 @@ def test_what_cannot_be_read_is_told_with_file_and_line(
 
     place = f"{folder / 'parcels.yml'}:{line_of(text, 'version: 1.0.0')}: parcels: "
     assert place + said in str(caught.value)
+
+
+RETRY = "retry: {window_minutes: 600, delay_minutes: 30, backoff: 1.5, stages: [business_rule]}"
+# A rule that refuses, so that there is a stage to name.
+REFUSING = changed("severity: warn", "severity: quarantine")
+
+
+def with_retry(line: str) -> str:
+    return REFUSING.replace("order_by: sent_at", f"order_by: sent_at\n{' ' * 14}{line}")
+
+
+RETRY_FAULTS = {
+    "no mapping": ("retry: daily", "version: 1.0.0", "retry is 'daily'. It must be a mapping"),
+    "nothing": ("retry:", "version: 1.0.0", "retry is None. It must be a mapping"),
+    "an unknown key": (
+        RETRY.replace("backoff", "back_off"),
+        "retry:",
+        "retry, the key 'back_off' means nothing. Keys are window_minutes",
+    ),
+    "no window": (
+        "retry: {delay_minutes: 30}",
+        "retry:",
+        "retry, window_minutes is None. It must be a whole number of minutes from 1",
+    ),
+    "a window that is a text": (
+        RETRY.replace("600", "10h"),
+        "retry:",
+        "retry, window_minutes is '10h'. It must be a whole number",
+    ),
+    "a window without an end": (
+        RETRY.replace("600", "9999999999"),
+        "retry:",
+        "retry, window_minutes is 9999999999",
+    ),
+    "a delay that is none": (RETRY.replace("30", "0"), "retry:", "retry, delay_minutes is 0"),
+    "a delay of yes": (RETRY.replace("30", "true"), "retry:", "retry, delay_minutes is True"),
+    "a delay past the window": (
+        RETRY.replace("30", "601"),
+        "retry:",
+        "retry, delay_minutes is 601 and window_minutes 600, so that no record",
+    ),
+    "a backoff that shrinks": (RETRY.replace("1.5", "0.5"), "retry:", "retry, backoff is 0.5"),
+    "a backoff that is no number": (RETRY.replace("1.5", ".nan"), "retry:", "retry, backoff is nan"),
+    "stages that are no list": (
+        RETRY.replace("[business_rule]", "business_rule"),
+        "retry:",
+        "retry, stages is 'business_rule'. It must be a list",
+    ),
+    "a stage of no rule": (
+        RETRY.replace("[business_rule]", "[merge]"),
+        "retry:",
+        "retry, stages names 'merge', and no rule that refuses is of that stage",
+    ),
+    "a stage that is no text": (
+        RETRY.replace("[business_rule]", "[{merge: 1}]"),
+        "retry:",
+        "retry, stages names {'merge': 1",
+    ),
+    "no attempt": ("max_attempts: 0", "version: 1.0.0", "max_attempts is 0. It must be a whole"),
+    "attempts in words": ("max_attempts: two", "version: 1.0.0", "max_attempts is 'two'"),
+}
+
+
+@pytest.mark.parametrize("fault", RETRY_FAULTS)
+def test_a_faulty_retry_is_told_with_file_and_line(
+    write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    line, at, said = RETRY_FAULTS[fault]
+    text = with_retry(line)
+    folder = write(text)
+    monkeypatch.setattr("ingest.transform.models_dir", lambda: folder)
+
+    result = CliRunner().invoke(cli, ["contract", "check"])
+
+    assert isinstance(result.exception, ContractError), result.output
+    place = f"{folder / 'parcels.yml'}:{line_of(text, at)}: parcels: "
+    assert place + said in str(result.exception)
+
+
+def test_a_retry_says_when(write: Callable[[str], Path]) -> None:
+    parcels = load_contracts(write(with_retry(f"max_attempts: 5\n{' ' * 14}{RETRY}")))["parcels"]
+
+    policy = retry_policy(parcels.terms)
+
+    assert policy == RetryPolicy(
+        timedelta(minutes=600), timedelta(minutes=30), 1.5, frozenset({"business_rule"}), 5
+    )
+    since = datetime(2024, 5, 1, tzinfo=UTC)
+    pauses = [(policy.due_at(since, attempt) - since).total_seconds() / 60 for attempt in (1, 2, 3)]
+    assert pauses == [30, 45, 67.5]
+    assert policy.due_at(since, 10_000) - since > policy.window, "and it still is an instant"
+
+
+def test_without_a_retry_there_is_none(write: Callable[[str], Path]) -> None:
+    assert retry_policy(load_contracts(write(SOUND))["parcels"].terms) is None
 
 
 def test_formats_and_marks_of_a_field(write: Callable[[str], Path]) -> None:
