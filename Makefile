@@ -18,6 +18,7 @@ RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 JARS := .jars/.complete
 CLASSES := .jars/.classes
+AIRFLOW := .cache/airflow/.complete
 SAMPLES := samples/orders_dirty.csv
 
 # $(call lakehouse,COMMAND): INPUT is one path if such a path exists, else words and globs.
@@ -42,7 +43,7 @@ help: ## Print this
 .PHONY: setup setup-dev
 setup: $(RUNTIME) $(JARS) $(CLASSES) ## Make the environment and fetch Delta's jars, once, with a network
 
-setup-dev: $(DEV) $(JARS) $(CLASSES) ## The same, and what tests and linters need
+setup-dev: $(DEV) $(JARS) $(CLASSES) $(AIRFLOW) ## The same, and what tests and linters need
 
 # An environment that has the development tools keeps them: the dev lock holds the runtime's too.
 # Python is looked at before ingest is run with it: an old one could not even read the code.
@@ -71,6 +72,12 @@ $(CLASSES): $(JARS)
 	@$(BIN)/python -m ingest.environment classes || true
 	@touch $@
 
+# Its pins are others than the project's, so it has an environment of its own.
+$(AIRFLOW): requirements/airflow.lock $(DEV)
+	@echo "Installing the Airflow on which docs/airflow is tested (once) ..."
+	@$(BIN)/python -m ingest.environment airflow
+	@touch $@
+
 ##@ Run
 
 .PHONY: run ingest sample
@@ -92,7 +99,7 @@ from sqlfluff.cli.commands import cli; cli()"
 ##@ Prove
 
 .PHONY: test lint lint-python lint-sql bench fmt
-test: lint ## Everything that proves the project: linters, types, unit and integration tests
+test: lint $(AIRFLOW) ## Everything that proves the project: linters, types, unit and integration tests
 	@$(BIN)/python -m pytest --durations 25 $(ARGS)
 
 lint: $(DEV) $(JARS) $(CLASSES) ## Check style and types, change nothing

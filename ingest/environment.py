@@ -28,6 +28,7 @@ from ingest.errors import EnvironmentProblemError, LakehouseError
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 VENV = PROJECT_ROOT / ".venv"
 JARS_DIR = PROJECT_ROOT / ".jars"
+AIRFLOW = PROJECT_ROOT / ".cache" / "airflow"
 JARS_LOCK = PROJECT_ROOT / "jars.lock"
 CLASS_ARCHIVE = JARS_DIR / "driver.jsa"
 
@@ -458,6 +459,36 @@ def install_packages(lock: Path) -> None:
     installed.write_text(state, encoding="utf-8")
 
 
+def install_airflow() -> Path:
+    """Makes ``.cache/airflow`` hold the Airflow on which the shipped DAG is tested, alone.
+
+    It has pins of its own, so it shares no environment with the project.
+
+    Returns:
+        Its Python.
+
+    Raises:
+        EnvironmentProblemError: No room, no network, or a package of another content.
+    """
+    lock = PROJECT_ROOT / "requirements" / "airflow.lock"
+    python, installed = AIRFLOW / "bin" / "python", AIRFLOW / ".installed"
+    state = f"{_sha256(lock)}\n"
+    if installed.is_file() and installed.read_text(encoding="utf-8") == state and python.exists():
+        return python
+    check_disk(AIRFLOW, GIGABYTE)
+    uv = str(VENV / "bin" / "uv")
+    _run_step(
+        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(AIRFLOW)],
+        f"No environment could be made with {sys.executable}",
+    )
+    _run_step(
+        [uv, "pip", "sync", "--quiet", "--python", str(python), "--require-hashes", str(lock)],
+        f"The packages of {lock.name} could not be installed",
+    )
+    installed.write_text(state, encoding="utf-8")
+    return python
+
+
 def _is_sound(python: Path) -> bool:
     """Whether an environment can be built upon: it starts, it is new enough and it has pip."""
     probe = "import pip, sys; sys.exit(sys.version_info < (3, 11))"
@@ -535,7 +566,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one step of ``make setup``.
 
     Args:
-        arguments: ``packages <lock>``, ``jars`` or ``classes``.
+        arguments: ``packages <lock>``, ``jars``, ``classes`` or ``airflow``.
 
     Returns:
         0, or the exit code of the error that was printed.
@@ -545,12 +576,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     steps.add_parser("packages", help="install a lock into .venv").add_argument("lock", type=Path)
     steps.add_parser("jars", help="fetch Delta's jars into .jars")
     steps.add_parser("classes", help="record the driver's classes, so that sessions start faster")
+    steps.add_parser("airflow", help="install the Airflow on which the shipped DAG is tested")
     given = parser.parse_args(arguments)
     try:
         if given.step == "packages":
             install_packages(given.lock)
         elif given.step == "jars":
             fetch_jars()
+        elif given.step == "airflow":
+            install_airflow()
         else:
             build_class_archive(importlib.import_module("ingest.session").warm_up)
     except LakehouseError as error:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import write_deltalake
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from office_lake import CONTRACTS, NOON, make_lake, record_ids
 
@@ -166,6 +166,7 @@ def test_what_has_been_due_for_longest_goes_first() -> None:
     assert order == ["fresh", "below", "corrected", "second"]
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     arrivals=st.lists(st.integers(0, 600), min_size=1, max_size=30),
     limit=st.integers(1, 3),
