@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ingest.lake import is_table
 from ingest.office.events import TABLE
 from ingest.office.refused import Office, Refused
 from ingest.office.sources import read_unchanged
+from ingest.office.states import LEADS_TO
 from ingest.query import identifier, json_value, literal, terminal_safe
 
 AROUND = 3
@@ -50,7 +52,9 @@ class Details:
         batch_id: The batch that brought it.
         lines: The lines of its file around it.
         lines_note: Where these lines are from, or why there are none.
-        history: Its events, oldest first.
+        life: What the runs did with it, as the mart ``record_history`` has it; empty where no run has
+            written that yet.
+        history: What people and replays did with it, oldest first.
     """
 
     record: Refused
@@ -66,6 +70,7 @@ class Details:
     batch_id: str | None
     lines: tuple[Line, ...]
     lines_note: str
+    life: tuple[dict[str, Any], ...]
     history: tuple[dict[str, Any], ...]
 
 
@@ -108,8 +113,23 @@ def look_up(office: Office, record: Refused) -> Details:
         batch_id=batch,
         lines=lines,
         lines_note=note,
+        life=tuple(_life(office, record)),
         history=tuple(_history(office, record)),
     )
+
+
+def _life(office: Office, record: Refused) -> Iterator[dict[str, Any]]:
+    path = office.lake.table_path("marts", "record_history")
+    if not is_table(path):
+        return
+    cursor = office.connection.execute(
+        "select happened_at, event_type, reason, verdict_contract, batch_id, other_record_id "
+        f"from delta_scan({literal(str(path))}) where record_id = {literal(record.record_id)} "
+        f"and event_type not in {tuple(LEADS_TO)} order by event_number"
+    )
+    names = [column[0] for column in cursor.description or ()]
+    for row in cursor.fetchall():
+        yield dict(zip(names, row, strict=True))
 
 
 def _history(office: Office, record: Refused) -> Iterator[dict[str, Any]]:
@@ -211,6 +231,17 @@ def _text(details: Details) -> Iterator[str]:
         cut = line.text if len(line.text) <= _WIDEST else f"{line.text[:_WIDEST]} ... ({len(line.text)})"
         yield f"  {'>' if line.is_marked else ' '} {line.number:>7} | {cut}"
     yield ""
+    if details.life:
+        yield "Life, as of the last run"
+        for event in details.life:
+            other = event["other_record_id"]
+            of = (
+                f" ({'for' if event['event_type'] == 'captured' else 'by'} {other[:12]})"
+                if other
+                else ""
+            )
+            yield f"  {_instant(event['happened_at'])} {event['event_type']}: {event['reason']}{of}"
+        yield ""
     yield "History" if details.history else "History: nothing has happened to it yet"
     for event in details.history:
         yield from _event_text(event)
@@ -243,6 +274,7 @@ def as_object(details: Details) -> dict[str, Any]:
         "is_decoded": details.is_decoded,
         "lines": [[line.number, line.text] for line in details.lines],
         "lines_note": details.lines_note,
+        "life": [json_value(event) for event in details.life],
         "history": [json_value(event) for event in details.history],
     }
 

@@ -25,7 +25,7 @@ from ingest.session import LONG_RUN_BYTES, start_session
 # What says when or by which batch something was written, and nothing of what it is.
 RUN_TIME = {
     "_judged_at", "_decided_at", "detected_at", "judged_at", "checked_at", "processing_timestamp",
-    "_verdict_pass", "measured_at", "median_age_days",
+    "_verdict_pass", "measured_at", "median_age_days", "happened_at",
 }  # fmt: skip
 
 

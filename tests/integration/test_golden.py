@@ -175,3 +175,40 @@ def test_rule_outcomes_count_what_each_rule_struck(golden_lake: GoldenLake) -> N
             "where outcome = 'FAIL' group by all"
         ).fetchall()
     assert {(table, code): records for table, code, records in told} == struck
+
+
+# Severity of a rule -> what becomes of a record that it strikes, in rule_outcomes.
+BECOMES = {"warn": "warned", "quarantine": "quarantined", "drop": "dropped", "fail": "failed"}
+
+
+def test_rule_outcomes_count_what_became_of_those_that_a_rule_was_asked_of(
+    golden_lake: GoldenLake,
+) -> None:
+    """Rule by rule over each record, as a person would ask them: until one that stops has struck."""
+    rules = {contract.record_type: contract.rules for contract in (*CONTRACTS.values(), *CHILDREN)}
+    expected: Counter[tuple[str, str, str]] = Counter()
+    for record in golden_lake.records:
+        for verdict in record.verdicts:
+            for rule in rules[record.table]:
+                expected[record.table, rule.code, "asked"] += 1
+                if rule.code not in verdict.codes:
+                    expected[record.table, rule.code, "passed"] += 1
+                    continue
+                expected[record.table, rule.code, BECOMES[rule.severity]] += 1
+                if rule.stops:
+                    break
+    names = ("asked", "passed", *BECOMES.values())
+    with connect(golden_lake.lake.path) as connection:
+        told = connection.execute(
+            "select record_type, rule_code, "
+            + ", ".join(f"sum({name})::bigint" for name in names)
+            + " from marts.rule_outcomes group by all"
+        ).fetchall()
+    found = {
+        (table, code, name): number
+        for table, code, *numbers in told
+        for name, number in zip(names, numbers, strict=True)
+        if number
+    }
+    assert found == expected
+    assert {name for _, _, name in found} >= {"asked", "passed", "warned", "quarantined"}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ from ingest.replay import ReplayOptions, run_replay
 
 NOTE = Note("maria", "the partner said so")
 OPTIONS = ReplayOptions(note=NOTE)
+
+
+def scheduled() -> ReplayOptions:
+    return ReplayOptions(note=NOTE, scheduled_at=datetime.now(UTC))
 
 
 def correct(lake: Lake, texts: dict[str, str]) -> None:
@@ -74,9 +79,11 @@ def test_records_go_through_the_gate_again_once_each_until_they_pass_or_are_worn
     assert set(refused(lake, ("corrected",))) == {passing, outdated, failing}
     replay_killed_at(lake, "bronze/batches")
     assert len(lake.finished_batches() - sample_lake.lake.finished_batches()) == 1
-    assert run_replay(lake, OPTIONS) == 0
+    # Nothing is due, and what was cut short is judged all the same.
+    assert run_replay(lake, scheduled()) == 0
 
     told = capsys.readouterr().out
+    assert "none is due" in told
     assert "3 records of a replay that was cut short got their event" in told
     assert "Every law holds" in told
     assert rows(lake, evidence) == before, "the evidence is as it was"
@@ -111,6 +118,8 @@ def test_records_go_through_the_gate_again_once_each_until_they_pass_or_are_worn
     versions = lake.versions()
     assert run_replay(lake, OPTIONS) == 0
     assert "none waits for it" in capsys.readouterr().out
+    assert run_replay(lake, scheduled()) == 0
+    assert capsys.readouterr().out == "No record was sent: none is due.\n"
     assert lake.versions() == versions
 
     # With the text that it has, for a third time and the last that its contract lets it.
@@ -137,3 +146,115 @@ def test_records_go_through_the_gate_again_once_each_until_they_pass_or_are_worn
     told_by_rule = {code: list(numbers) for code, *numbers in rows(lake, debt)}
     assert {code: numbers[:3] for code, numbers in told_by_rule.items()} == by_rule
     assert told_by_rule["QTY_NOT_INTEGER"][1:] == [4, 1, 3]
+
+    check_histories(lake)
+    check_causes(lake)
+    assert story(lake, failing) == [
+        ("captured", None, None, None),
+        ("judged", "refused", None, None),
+        ("quarantined", "parse", None, None),
+        ("dead_letter", "QTY_NOT_INTEGER", None, None),
+        ("corrected", NOTE.because, "maria", None),
+        ("reentered", NOTE.because, "maria", worn),
+    ]
+    kinds = [kind for kind, *_ in story(lake, worn)]
+    assert kinds == ["captured", "judged", "quarantined", "dead_letter", "reentered"]
+    assert story(lake, worn)[0] == ("captured", None, None, failing)
+    assert story(lake, str(again[passing][0])) == [
+        ("captured", None, None, passing),
+        ("judged", "accepted", None, None),
+        ("became", "current", None, None),
+    ]
+    [*_, (kind, became, _, newer)] = story(lake, str(again[outdated][0]))
+    assert (kind, became) == ("became", "superseded")
+    assert rows(lake, f"select _record_id from silver.orders where order_id = '{order}'") == [(newer,)]
+
+
+def story(lake: Lake, record_id: str) -> list[tuple[object, ...]]:
+    """The events of a record in order. Where it was captured is told by its file."""
+    return rows(
+        lake,
+        "select event_type, if(event_type = 'captured', null, reason), actor, other_record_id "
+        f"from marts.record_history where record_id = '{record_id}' order by event_number",
+    )
+
+
+RECORD_TYPES = ("orders", "placsp_entries", "placsp_deleted_entries")
+
+
+def check_histories(lake: Lake) -> None:
+    """Count the events of all records again, each kind where it comes from."""
+    told = dict(rows(lake, "select event_type, count(*) from marts.record_history group by all"))
+    verdicts = " union all ".join(
+        f"select _record_id, failure_reasons, _supersedes from silver.{name}_judged"
+        for name in RECORD_TYPES
+    )
+    ever = (
+        f"select _record_id from ({verdicts}) where len(failure_reasons) > 0 or _supersedes is not null"
+    )
+    quarantined = " union all ".join(f"select 1 from silver.{t}_quarantine" for t in RECORD_TYPES)
+    became = " union all ".join(f"select _record_id from silver.{t}_dispositions" for t in RECORD_TYPES)
+    captured = " union all ".join(f"select _record_id from bronze.{t}" for t in RECORD_TYPES)
+    expected: dict[object, object] = dict(
+        rows(lake, "select event_type, count(*) from bronze.quarantine_events group by all")
+    )
+    for kind, sql in (
+        ("captured", f"select count(*) from ({captured}) where _record_id in ({ever})"),
+        ("judged", f"select count(*) from ({verdicts}) where _record_id in ({ever})"),
+        ("quarantined", f"select count(*) from ({quarantined})"),
+        (
+            "dead_letter",
+            "select count(*) from marts.dead_letters where record_id is not null and record_type in "
+            f"{RECORD_TYPES}",
+        ),
+        ("became", f"select count(*) from ({became}) where _record_id in ({ever})"),
+    ):
+        [(expected[kind],)] = rows(lake, sql)
+    assert told == expected
+    wrong = """
+      select record_id from marts.record_history
+      group by record_id
+      having
+        min(event_number) <> 1 or max(event_number) <> count(*)
+        or count(distinct event_number) <> count(*)
+        or min_by(event_type, event_number) <> 'captured' or count(happened_at) <> count(*)
+        or list(happened_at order by event_number) <> list(happened_at order by happened_at)
+    """
+    assert rows(lake, wrong) == []
+
+
+def check_causes(lake: Lake) -> None:
+    """Count the causes of refused orders again, from their verdicts."""
+    told = rows(
+        lake,
+        "select cause, refused, round(share, 9), affected_files, affected_batches, last_7_days, trend, "
+        "owner from marts.recurring_causes where dataset = 'orders' order by 1",
+    )
+    expected = rows(
+        lake,
+        """
+        with
+          refused as (
+            select * from silver.orders_judged where _supersedes is null and len(failure_reasons) > 0
+          ),
+          causes as (select *, unnest(failure_reasons) as cause from refused)
+        select
+          cause, count(*), round(count(*) / (select count(*) from refused), 9),
+          count(distinct _source_file), count(distinct _batch_id), count(*), 'new', 'order-desk'
+        from causes group by cause order by 1
+        """,
+    )
+    assert told == expected
+    files = rows(
+        lake,
+        "select cause, refused, stage, owner from marts.recurring_causes "
+        "where stage is null and record_type = 'placsp_entries' order by 1",
+    )
+    contract = rows(
+        lake, "select distinct owner from marts.dim_rules where record_type = 'placsp_entries'"
+    )
+    failed = rows(
+        lake,
+        "select error_type, count(*) from bronze.files where status = 'failed' group by all order by 1",
+    )
+    assert files == [(kind, number, None, contract[0][0]) for kind, number in failed]

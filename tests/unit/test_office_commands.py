@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from deltalake import DeltaTable
-from office_lake import make_lake, record_ids
+from deltalake import DeltaTable, write_deltalake
+from office_lake import NOON, make_lake, record_ids
 
 from ingest.cli import cli
 from ingest.environment import PROJECT_ROOT
@@ -135,6 +136,51 @@ def test_show_tells_the_story(lake: Lake) -> None:
 
 
 # -- events
+
+
+def test_show_tells_what_the_runs_did(lake: Lake) -> None:
+    ids = record_ids(lake)
+    assert "Life" not in good(lake, "show", ids[3]), "no run has written it yet"
+    events = [
+        (1, "captured", "orders_dirty.csv, position 3", ids[7]),
+        (2, "judged", "refused", None),
+        # The office knows it better, and says it itself.
+        (3, "corrected", "mended", None),
+    ]
+    named = ("event_number", "event_type", "reason", "other_record_id")
+    table = pa.Table.from_pylist(
+        [
+            {
+                **dict(zip(named, event, strict=True)),
+                "record_id": ids[3],
+                "happened_at": NOON,
+                "verdict_contract": None,
+                "batch_id": "b1",
+            }
+            for event in reversed(events)
+        ]
+    ).cast(HISTORY)
+    write_deltalake(str(lake.path / "marts" / "record_history"), table)
+    text = good(lake, "show", ids[3])
+    assert (
+        "Life, as of the last run\n"
+        f"  2024-05-01 12:00:00 UTC captured: orders_dirty.csv, position 3 (for {ids[7][:12]})\n"
+        "  2024-05-01 12:00:00 UTC judged: refused\n"
+        "\nHistory: nothing has happened to it yet"
+    ) in text
+    life = json.loads(good(lake, "show", ids[3], "--format", "json"))["life"]
+    assert [event["event_type"] for event in life] == ["captured", "judged"]
+    assert "Life" not in good(lake, "show", ids[4])
+
+
+HISTORY = pa.schema(
+    [
+        ("event_number", pa.int32()),
+        *((name, pa.string()) for name in ("event_type", "reason", "other_record_id", "record_id")),
+        ("happened_at", pa.timestamp("us", tz="UTC")),
+        *((name, pa.string()) for name in ("verdict_contract", "batch_id")),
+    ]
+)
 
 
 def test_an_event_names_its_actor(lake: Lake) -> None:

@@ -1,0 +1,1 @@
+{{ recurring_causes() }}
