@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from office_lake import CONTRACTS, NOON, make_lake, record_ids
@@ -235,6 +235,40 @@ def test_a_lake_tells_what_is_due(lake: Lake, policy: Callable[[Contract], None]
     assert positions(lake, at(lake, NOON + 20 * HOUR)) == [3, 4, 6, 7]
 
 
+def test_a_lake_tells_when_what_was_sent_again_first_came(
+    lake: Lake, policy: Callable[[Contract], None]
+) -> None:
+    """The order of 15:00, sent again at 21:00 and again the next day at noon."""
+    policy(orders_with(max_attempts=9))
+    first = record_ids(lake)[3]
+    sent_again(lake, first, "second", NOON + 9 * HOUR, 2)
+    sent_again(lake, "second", "third", NOON + 24 * HOUR, 3)
+
+    def due(hours: float) -> set[str]:
+        return {waiting.record_id for waiting in at(lake, NOON + hours * HOUR).due}
+
+    assert "second" in due(27), "for a day after the order came"
+    assert "second" not in due(27.1)
+    # Its pause of four hours would end after that day.
+    assert "third" not in due(28.1)
+    policy(orders_with({**RETRY, "window_minutes": 26 * 60}, max_attempts=9))
+    assert "third" in due(28.1)
+    assert "third" not in due(29.1)
+
+
+def sent_again(lake: Lake, record_id: str, new: str, since: datetime, attempt: int) -> None:
+    said = {"_record_id": new, "_ingested_at": since, "_supersedes": record_id, "_attempt": attempt}
+    for name in ("bronze/orders", "silver/orders_quarantine"):
+        table = DeltaTable(str(lake.path / name)).to_pyarrow_table()
+        [row] = [row for row in table.to_pylist() if row["_record_id"] == record_id]
+        schema = table.schema
+        for column, kind in (("_supersedes", pa.string()), ("_attempt", pa.int32())):
+            if column not in schema.names:
+                schema = schema.append(pa.field(column, kind))
+        again = pa.Table.from_pylist([{**row, **said}], schema=schema)
+        write_deltalake(str(lake.path / name), again, mode="append", schema_mode="merge")
+
+
 def correct(lake: Lake, texts: dict[int, str]) -> None:
     ids = record_ids(lake)
     with Office(lake, bronze=True) as office:
@@ -251,6 +285,8 @@ def test_what_cannot_be_sent_takes_nobody_s_place(lake: Lake) -> None:
         [again] = framed.values()
         assert [item.record.position for item in again] == [3]
         assert [item.record.position for item in left] == [6]
+        [again] = reentry.plan_some(office, records, 2)[0].values()
+        assert [item.record.position for item in again] == [3, 4], "it was looked on for a second"
         framed, left = reentry.plan_some(office, records, None)
         assert [item.record.position for items in framed.values() for item in items] == [3, 4]
 
