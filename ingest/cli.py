@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ingest.alerting.command import alert
 from ingest.cli_feeds import catalogue, fetch
 from ingest.cli_loading import daily, history
 from ingest.cli_options import (
@@ -190,6 +191,7 @@ cli.add_command(history)
 cli.add_command(daily)
 cli.add_command(inspect)
 cli.add_command(replay)
+cli.add_command(alert)
 
 
 @cli.group()

@@ -21,6 +21,7 @@ from ingest.capture.csv_format import CsvFormat
 from ingest.errors import ContractError, InputError
 from ingest.retry import retry_faults
 from ingest.schema import parse_ddl
+from ingest.thresholds import threshold_faults
 
 SEVERITIES = ("warn", "quarantine", "drop", "fail")
 STAGES = (
@@ -357,7 +358,10 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
         yield from _reading_faults(contract)
         yield from _key_faults(contract, names)
         stages = {rule.stage for rule in contract.rules if rule.severity != "warn"}
-        for line, fault in retry_faults(contract.terms, stages):
+        for line, fault in (
+            *retry_faults(contract.terms, stages),
+            *threshold_faults(contract.terms),
+        ):
             yield f"{contract.path}:{line}: {contract.record_type}: {fault}"
     for item in contract.fields:
         yield from _field_faults(contract, item)

@@ -62,3 +62,7 @@ class FileReadError(LakehouseError):
     def __init__(self, error_type: str, message: str) -> None:
         super().__init__(message)
         self.error_type = error_type
+
+
+class DeliveryError(LakehouseError):
+    """A receiver of alerts did not take one."""

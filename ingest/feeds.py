@@ -14,7 +14,7 @@ from ingest.errors import InputError
 
 FEEDS_FILE = Path(__file__).with_name("feeds.yml")
 # Without certificates a server can only be trusted that is this machine.
-_OWN_MACHINE = {"localhost", "127.0.0.1", "::1"}
+OWN_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def load_feeds(path: Path = FEEDS_FILE) -> Feeds:
         ) from error
     for origin in feeds.allowed:
         parts = urlsplit(origin)
-        if parts.scheme != "https" and parts.hostname not in _OWN_MACHINE:
+        if parts.scheme != "https" and parts.hostname not in OWN_MACHINE:
             raise InputError(
                 f"{path} allows {origin}. Only https is allowed, because without a certificate nobody "
                 f"knows who answers. Write https://, or take it out."

@@ -84,6 +84,27 @@ QUARANTINE_EVENTS = pa.schema(
         ("pipeline_version", pa.string()),
     ]
 )
+ALERT_EVENTS = pa.schema(
+    [
+        ("event_id", pa.string()),
+        ("alert_id", pa.string()),
+        ("event_type", pa.string()),
+        ("kind", pa.string()),
+        ("record_type", pa.string()),
+        ("dataset", pa.string()),
+        ("subject", pa.string()),
+        ("owner", pa.string()),
+        ("value", pa.float64()),
+        ("threshold", pa.float64()),
+        ("unit", pa.string()),
+        ("details", pa.list_(pa.string())),
+        ("message", pa.string()),
+        ("at", _INSTANT),
+        ("receiver", pa.string()),
+        ("about", pa.list_(pa.string())),
+        ("pipeline_version", pa.string()),
+    ]
+)
 FEED_PAGES = pa.schema(
     [
         ("source_file", pa.string()),
@@ -128,7 +149,10 @@ _OPERATIONS = {
     "quarantine_events": QUARANTINE_EVENTS,
     "feed_pages": FEED_PAGES,
     "codice_codes": CODICE_CODES,
+    "alert_events": ALERT_EVENTS,
 }
+# No model reads these, so that a commit to one brings no model anything.
+_READ_BY_NO_MODEL = {"bronze.alert_events"}
 # Statistics stand in Delta's log for good, so no column that may hold personal data has any.
 _STATISTICS = {"quarantine_events": "event_id,record_id,record_type,dataset,event_type,at"}
 
@@ -261,9 +285,11 @@ class Lake:
         )
 
     def versions(self) -> dict[str, int]:
-        """The newest Delta version of every table: has anything in the lake changed?"""
+        """The newest Delta version of every table that models read or make: has anything changed?"""
         found = {}
         for schema, table in self.tables():
+            if f"{schema}.{table}" in _READ_BY_NO_MODEL:
+                continue
             commits = (self.table_path(schema, table) / "_delta_log").glob("*.json")
             numbers = [int(c.stem) for c in commits if c.stem.isdigit()]
             found[f"{schema}.{table}"] = max(numbers, default=-1)
@@ -298,8 +324,8 @@ def _arrow(table: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         if field.type == _INSTANT:
             values = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
             columns.append(Array(values, DataType.int64()).cast(field.type))
-        elif pa.types.is_map(field.type):
-            # arro3 makes no maps of Python values; only code lists have any.
+        elif pa.types.is_map(field.type) or pa.types.is_list(field.type):
+            # arro3 makes none of Python values; only code lists and alerts have any.
             columns.append(Array.from_arrow(pa.array(values, field.type)))
         else:
             columns.append(Array(values, field.type))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from ingest import ingestion, summary, transform
+from ingest.alerting.telling import after_run
 from ingest.bronze import add_lineage, create_table
 from ingest.contracts import Contract, check_dataset, load_children, load_contracts
 from ingest.environment import check_disk, check_java, jar_paths, pipeline_version
@@ -85,7 +87,7 @@ def judge_and_report(
     *,
     full_refresh: bool = False,
 ) -> int:
-    """Build and test all models on what is in Bronze, and print the summary.
+    """Build and test all models on what is in Bronze, print the summary, and tell alerts.
 
     Args:
         lake: The lake.
@@ -98,6 +100,20 @@ def judge_and_report(
     Returns:
         See ``run_main_job``.
     """
+    code = _judge(lake, phases, console, session, full_refresh=full_refresh)
+    after_run(lake, os.environ, console)
+    return code
+
+
+def _judge(
+    lake: Lake,
+    phases: Phases,
+    console: Console,
+    session: Callable[[], SparkSession] | None,
+    *,
+    full_refresh: bool,
+) -> int:
+    """Build, test and print. See ``judge_and_report``."""
     fingerprint = {"project": transform.project_hash(), "pipeline_version": pipeline_version()}
     state = lake.read_state("last_run")
     if (

@@ -27,8 +27,8 @@
 
 {% macro verdict_contract(record_type) %}
   {#- Version and hash of what decides a verdict: the contract of the record type, but for what is done
-  with refused records later. Of `children_of_<record type>`, the hash of the contracts of its children;
-  of `catalogue`, its version. -#}
+  with refused records later and when somebody is told. Of `children_of_<record type>`, the hash of the
+  contracts of its children; of `catalogue`, its version. -#}
   {% if not execute %}{{ return('') }}{% endif %}
   {% if record_type == 'catalogue' %}{{ return(catalogue_version()) }}{% endif %}
   {% if record_type.startswith('children_of_') %}
@@ -37,6 +37,7 @@
   {% set terms = dict(contract(record_type)) %}
   {% do terms.pop('retry', none) %}
   {% do terms.pop('max_attempts', none) %}
+  {% do terms.pop('alerts', none) %}
   {{ return(terms.version ~ '+' ~ local_md5(tojson(terms, sort_keys=true))[:12]) }}
 {% endmacro %}
 

@@ -6,7 +6,6 @@ import getpass
 import hashlib
 import os
 import pwd
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from ingest.lake import Lake
 from ingest.lock import LakeLock
 from ingest.office.states import STATES
 from ingest.office.telling import counted, tell_corrections, tell_left, tell_records, tell_refusals
+from ingest.spans import read_span
 
 # What reads tables is imported where it is needed, so that help is quick.
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _TABLE_LIMIT = 50
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SENT_AGAIN = "sent through the gate again"
 _BY_SCHEDULE = "due, as its state and its contract say"
 _NEXT = "Corrections wait in bronze.quarantine_events. Send them through the gate: lakehouse replay"
@@ -46,12 +45,12 @@ class _Age(click.ParamType[timedelta]):
         """Read it."""
         if isinstance(value, timedelta):
             return value
-        match = re.fullmatch(r"(\d{1,5})([mhdw])", str(value).strip())
-        if match is None:
+        span = read_span(str(value))
+        if span is None:
             self.fail(
                 f"{value!r} is no age. Write a number and m, h, d or w, for example 7d.", param, ctx
             )
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+        return span
 
 
 def _stacked(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:

@@ -13,6 +13,7 @@ from ingest.cli import cli
 from ingest.contracts import check_dataset, feed_of, load_contracts
 from ingest.errors import ContractError, InputError
 from ingest.retry import RetryPolicy, retry_policy
+from ingest.thresholds import Thresholds, thresholds
 from ingest.transform import models_dir
 
 SOUND = dedent(
@@ -397,6 +398,69 @@ def test_a_retry_says_when(write: Callable[[str], Path]) -> None:
 
 def test_without_a_retry_there_is_none(write: Callable[[str], Path]) -> None:
     assert retry_policy(load_contracts(write(SOUND))["parcels"].terms) is None
+
+
+ALERTS = "alerts: {open_above: 1000, share_above: 2.5%, share_from: 50, silent_for: 36h, new_reason: 1w}"
+ALERT_FAULTS = {
+    "no mapping": ("alerts: all", "version: 1.0.0", "alerts is 'all'. It must be a mapping"),
+    "nothing": ("alerts:", "version: 1.0.0", "alerts is None. It must be a mapping"),
+    "an unknown key": ("alerts: {open: 1}", "alerts:", "alerts, the key 'open' means nothing. Keys are"),
+    "a count in words": (
+        "alerts: {open_above: many}",
+        "alerts:",
+        "alerts, open_above is 'many'",
+    ),
+    "a count below none": ("alerts: {open_above: -1}", "alerts:", "alerts, open_above is -1"),
+    "a count of yes": ("alerts: {open_above: true}", "alerts:", "alerts, open_above is True"),
+    "batches of nothing": (ALERTS.replace("50", "0"), "alerts:", "alerts, share_from is 0"),
+    "a share without its sign": (
+        "alerts: {share_above: 0.2}",
+        "alerts:",
+        "alerts, share_above is 0.2. It must be a percentage below 100 with its sign, such as 20%",
+    ),
+    "a share of all": ("alerts: {stop_above: 100%}", "alerts:", "alerts, stop_above is '100%'"),
+    "a span without a unit": (
+        "alerts: {silent_for: 36}",
+        "alerts:",
+        "alerts, silent_for is 36. It must be a number and m, h, d or w",
+    ),
+    "a span of nothing": ("alerts: {age_above: 0d}", "alerts:", "alerts, age_above is '0d'"),
+    "yes where a span is asked": ("alerts: {new_reason: true}", "alerts:", "alerts, new_reason is True"),
+    "a bound of no share": (
+        "alerts: {share_from: 50}",
+        "alerts:",
+        "alerts, share_from is there and neither share_above nor stop_above",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", ALERT_FAULTS)
+def test_faulty_alerts_are_told_with_file_and_line(
+    write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    line, at, said = ALERT_FAULTS[fault]
+    text = with_retry(line)
+    folder = write(text)
+    monkeypatch.setattr("ingest.transform.models_dir", lambda: folder)
+
+    result = CliRunner().invoke(cli, ["contract", "check"])
+
+    assert isinstance(result.exception, ContractError), result.output
+    place = f"{folder / 'parcels.yml'}:{line_of(text, at)}: parcels: "
+    assert place + said in str(result.exception)
+
+
+def test_thresholds_are_what_the_contract_says_and_by_default_none(
+    write: Callable[[str], Path],
+) -> None:
+    assert thresholds(load_contracts(write(with_retry(ALERTS)))["parcels"].terms) == Thresholds(
+        open_above=1000,
+        share_above=0.025,
+        share_from=50,
+        silent_for=timedelta(hours=36),
+        new_reason=timedelta(weeks=1),
+    )
+    assert thresholds(load_contracts(write(SOUND))["parcels"].terms) == Thresholds()
 
 
 def test_formats_and_marks_of_a_field(write: Callable[[str], Path]) -> None:

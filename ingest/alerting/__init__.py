@@ -1,0 +1,1 @@
+"""Who is told of a feed that goes bad: conditions, what was told already, receivers."""

@@ -1,0 +1,1 @@
+"""What a lake is like, for other tools: Prometheus and OpenLineage."""
