@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -77,9 +77,9 @@ class _Look:
 
     contract: Contract
     limits: Thresholds
-    record_types: Collection[str]
     connection: duckdb.DuckDBPyConnection
     now: datetime
+    parents: Callable[[], Mapping[str, str]]
 
     def condition(self, kind: str, dataset: str, value: float, message: str, **more: Any) -> Condition:
         """Make a condition of this contract."""
@@ -101,14 +101,18 @@ class _Look:
 
 
 def look(
-    lake: Lake, contracts: Mapping[str, Contract], children: Mapping[str, str], now: datetime
+    lake: Lake,
+    contracts: Mapping[str, Contract],
+    parents: Callable[[], Mapping[str, str]],
+    now: datetime,
 ) -> Findings:
     """Find the thresholds that a lake is beyond.
 
     Args:
         lake: The lake.
         contracts: By record type.
-        children: Tables of what records hold many of, with the record type that holds them.
+        parents: Gives the tables of what records hold many of, with the record type that holds them.
+            Called where it is needed.
         now: The instant.
 
     Raises:
@@ -125,7 +129,7 @@ def look(
     if known & {*_OF_THE_QUARANTINE}:
         with Office(lake, now=now) as office:
             for name, contract in contracts.items():
-                view = _Look(contract, limits[name], (name,), office.connection, now)
+                view = _Look(contract, limits[name], office.connection, now, parents)
                 found += _waiting(view)
     asked: dict[str, Any] = {
         "share_above": _shares,
@@ -137,8 +141,7 @@ def look(
     if needed:
         with connect(lake.path, needed) as connection:
             for name, contract in contracts.items():
-                held = [child for child, parent in children.items() if parent == name]
-                view = _Look(contract, limits[name], (name, *held), connection, now)
+                view = _Look(contract, limits[name], connection, now, parents)
                 for kind in known & set(asked):
                     if getattr(view.limits, kind) is not None:
                         found += asked[kind](view)
@@ -265,8 +268,9 @@ def _silence(view: _Look) -> Iterator[Condition]:
 
 def _new_reasons(view: _Look) -> Iterator[Condition]:
     """Causes of refusal that the dataset's first batch did not have."""
-    limit = view.limits.new_reason
+    limit, name = view.limits.new_reason, view.contract.record_type
     assert limit is not None
+    held = [child for child, parent in view.parents().items() if parent == name]
     rows = view.ask(
         f"""
         with {_ARRIVALS},
@@ -275,7 +279,7 @@ def _new_reasons(view: _Look) -> Iterator[Condition]:
           causes.first_seen_at
         from marts.recurring_causes as causes
         left join first on causes.dataset = first.dataset
-        where list_contains({literals(view.record_types)}, causes.record_type)
+        where list_contains({literals([name, *held])}, causes.record_type)
           -- A file that cannot be read may not say of which dataset it is.
           and causes.first_seen_at > coalesce(
             first.began,

@@ -78,9 +78,9 @@ class Ledger:
 
     @property
     def standing(self) -> list[AlertEvent]:
-        """The newest event of each alert that is not resolved, the oldest alert first."""
+        """The newest event of each alert that is not resolved, the oldest first."""
         stories = (story.last for story in self.stories.values() if story.stands)
-        return sorted(stories, key=lambda event: (event.raised_at, event.alert_id))
+        return sorted(stories, key=_order)
 
     def decide(self, findings: Findings, now: datetime) -> list[AlertEvent]:
         """What is news: an alert that begins, one that got worse, one that is over.
@@ -124,7 +124,7 @@ class Ledger:
                 continue
             status = story.last.status if ids & known or not story.stands else "raised"
             found.append(replace(story.last, status=status))
-        return sorted(found, key=lambda event: (event.at, event.alert_id))
+        return sorted(found, key=_order)
 
 
 def alert_id(condition: Condition) -> str:
@@ -186,6 +186,12 @@ def write_delivery(
             }
         ],
     )
+
+
+def _order(event: AlertEvent) -> tuple[datetime, str, str, str, str]:
+    """What came first is told first; of what came together, what is of one dataset stands together."""
+    condition = event.condition
+    return event.at, condition.dataset, condition.record_type, condition.kind, condition.subject
 
 
 def _event(key: str, status: str, condition: Condition, at: datetime, raised_at: datetime) -> AlertEvent:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import smtplib
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
@@ -23,6 +24,7 @@ from ingest.feeds import OWN_MACHINE
 if TYPE_CHECKING:
     from requests import PreparedRequest
 
+log = logging.getLogger("lakehouse")
 PREFIX = "LAKEHOUSE_ALERT_"
 FILE = PREFIX + "FILE"
 WEBHOOK_URL = PREFIX + "WEBHOOK_URL"
@@ -76,8 +78,8 @@ class FileReceiver:
 class Webhook:
     """A URL to which each payload is posted. The URL itself may be what is secret."""
 
-    url: str
-    token: str | None = None
+    url: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
     name: str = "webhook"
 
     def send(self, lake: Path, events: Sequence[AlertEvent], sent_at: datetime) -> None:
@@ -120,20 +122,23 @@ class Mail:
     sender: str
     recipients: tuple[str, ...]
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     name: str = "mail"
 
     def send(self, lake: Path, events: Sequence[AlertEvent], sent_at: datetime) -> None:
         """See Receiver."""
         try:
             with self._connect() as server:
-                server.send_message(self._message(lake, events, sent_at))
+                refused = server.send_message(self._message(lake, events, sent_at))
         except smtplib.SMTPResponseException as error:
             # What a server says to a login may quote it.
             said = f"answered {error.smtp_code}"
             raise DeliveryError(f"{self.server.hostname} {said} ({type(error).__name__})") from None
         except (smtplib.SMTPException, OSError) as error:
             raise DeliveryError(f"{self.server.hostname}: {type(error).__name__}") from None
+        for recipient in refused:
+            # The others have it, and would get it again each time.
+            log.error("alerts: %s takes no mail for %s.", self.server.hostname, recipient)
 
     def _connect(self) -> smtplib.SMTP:
         host, context = str(self.server.hostname), ssl.create_default_context()

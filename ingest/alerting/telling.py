@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 
 from rich.console import Console
 
@@ -18,12 +19,12 @@ from ingest.alerting.conditions import Findings, look
 from ingest.alerting.ledger import AlertEvent, Ledger
 from ingest.alerting.payload import line
 from ingest.alerting.receivers import Receiver, receivers_of
-from ingest.contracts import Contract, load_children, load_contracts
+from ingest.contracts import Contract, load_children
 from ingest.errors import DeliveryError, LakehouseError, LakeInUseError
 from ingest.lake import Lake
+from ingest.office.refused import known_contracts
 from ingest.query import terminal_safe
-from ingest.thresholds import thresholds
-from ingest.transform import models_dir, silver_dir
+from ingest.transform import silver_dir
 
 log = logging.getLogger("lakehouse")
 LOCK = "alerts.lock"
@@ -86,23 +87,20 @@ def evaluate(
 
 def find(lake: Lake, now: datetime, contracts: Mapping[str, Contract] | None = None) -> Findings:
     """Find the thresholds that a lake is beyond; nothing is kept and nobody told."""
-    children = {child.record_type: child.of for child in load_children(silver_dir())}
-    return look(lake, contracts or load_contracts(models_dir()), children, now)
+    return look(lake, contracts or known_contracts(), _parents, now)
 
 
 def after_run(lake: Lake, environment: Mapping[str, str], console: Console) -> None:
     """Evaluate at the end of a run, and say what is news. Whatever goes wrong, the run is not hurt."""
     try:
-        contracts = load_contracts(models_dir())
-        limits = [thresholds(contract.terms) for contract in contracts.values()]
-        if all(said == type(said)() for said in limits) or not lake.tables():
+        if not any(contract.terms.get("alerts") for contract in known_contracts().values()):
             return
         try:
             receivers = receivers_of(environment)
         except LakehouseError as error:
             log.error("alerts: %s Nobody is told until then; nothing is lost.", error)
             receivers = []
-        told = evaluate(lake, receivers, datetime.now(UTC), contracts=contracts)
+        told = evaluate(lake, receivers, datetime.now(UTC))
     except Exception as error:  # noqa: BLE001 - the run did its work, whatever alerts meet
         log.error(
             "alerts could not be looked at: %s. The run itself is whole; try 'lakehouse alert'.",
@@ -111,6 +109,12 @@ def after_run(lake: Lake, environment: Mapping[str, str], console: Console) -> N
         return
     for event in told.news:
         console.print(terminal_safe(f"Alert {line(event)}"), soft_wrap=True, markup=False)
+
+
+@cache
+def _parents() -> Mapping[str, str]:
+    """Tables of what records hold many of, with the record type that holds them."""
+    return {child.record_type: child.of for child in load_children(silver_dir())}
 
 
 def _tell(lake: Lake, book: Ledger, receiver: Receiver, now: datetime) -> str | None:

@@ -111,7 +111,7 @@ class Office:
             InputError: It is no lake, or has no quarantine yet.
         """
         self.lake = lake
-        self.contracts = _contracts()
+        self.contracts = known_contracts()
         names = {(table.schema, table.name) for table in lake_tables(lake.path)}
         # The quarantine of what records hold many of is worked off with its records.
         self.record_types = sorted(
@@ -427,7 +427,7 @@ class Office:
 
 
 @cache
-def _contracts() -> Mapping[str, Contract]:
+def known_contracts() -> Mapping[str, Contract]:
     """The contracts. They do not change while a command runs."""
     return load_contracts(models_dir())
 

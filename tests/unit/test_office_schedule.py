@@ -208,7 +208,7 @@ def lake(tmp_path: Path) -> Lake:
 def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[[Contract], None]:
     def put(contract: Contract) -> None:
         monkeypatch.setattr(
-            "ingest.office.refused._contracts", lambda: {**CONTRACTS, "orders": contract}
+            "ingest.office.refused.known_contracts", lambda: {**CONTRACTS, "orders": contract}
         )
 
     return put
