@@ -25,6 +25,7 @@ from ingest.errors import InputError, LakehouseError
 from ingest.inspection.command import inspect
 from ingest.lake import Lake, is_table
 from ingest.lock import LakeLock
+from ingest.metrics.command import metrics
 from ingest.office.commands import quarantine, replay
 
 log = logging.getLogger("lakehouse")
@@ -192,6 +193,7 @@ cli.add_command(daily)
 cli.add_command(inspect)
 cli.add_command(replay)
 cli.add_command(alert)
+cli.add_command(metrics)
 
 
 @cli.group()
