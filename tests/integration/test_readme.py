@@ -43,6 +43,12 @@ RUN_HERE = {
     SQL + '--format csv "select source_file, found, accepted, quarantined, balance '
     'from marts.reconciliation"': r"(?m)^source_file,found,.*(\n.*,0)+\s*\Z",
     ".venv/bin/lakehouse quarantine list --dataset orders --limit 5": r"pending .*(QTY|ORDER|CORRUPT)",
+    # The samples are beyond no threshold of their contracts.
+    ".venv/bin/lakehouse alert": r"\ANothing new\.$",
+    ".venv/bin/lakehouse metrics --format prometheus": (
+        r'(?s)lakehouse_records\{dataset="orders",outcome="found",record_type="orders"\} 6000.0.*'
+        r"lakehouse_law_offenders.* 0.0"
+    ),
     ".venv/bin/lakehouse contract check": r"orders: \d+ fields, \d+ rules, sound",
     'cd dbt_project && LAKE="$PWD/../lake" ../.venv/bin/dbt build --profiles-dir ../profiles': (
         r"(?s)Completed successfully.*ERROR=0"
