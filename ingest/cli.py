@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ingest.alerting.command import alert
+from ingest.alerting.command import alert, release
 from ingest.cli_feeds import catalogue, fetch
 from ingest.cli_loading import daily, history
 from ingest.cli_options import (
@@ -193,6 +193,7 @@ cli.add_command(daily)
 cli.add_command(inspect)
 cli.add_command(replay)
 cli.add_command(alert)
+cli.add_command(release)
 cli.add_command(metrics)
 
 

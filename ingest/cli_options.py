@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import pwd
 from pathlib import Path
 
 import click
@@ -29,3 +31,11 @@ dataset_option = click.option("--dataset", help="Dataset of files whose name and
 retry_option = click.option(
     "--retry-failed", is_flag=True, help="Try files again that failed with the same content."
 )
+
+
+def operator() -> str:
+    """Who is logged in, as the system says it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return getpass.getuser()

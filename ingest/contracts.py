@@ -21,7 +21,7 @@ from ingest.capture.csv_format import CsvFormat
 from ingest.errors import ContractError, InputError
 from ingest.retry import retry_faults
 from ingest.schema import parse_ddl
-from ingest.thresholds import threshold_faults
+from ingest.thresholds import stop_faults, threshold_faults
 
 SEVERITIES = ("warn", "quarantine", "drop", "fail")
 STAGES = (
@@ -217,6 +217,13 @@ def load_contracts(folder: Path) -> dict[str, Contract]:
         for table in source.get("tables", [])
     )
     contracts = _load(tables, "contract", _contract)
+    deletions = {c.terms["withdrawn_by"]["record_type"] for c in contracts if "withdrawn_by" in c.terms}
+    held = [c for c in contracts if c.record_type in deletions and "stop_above" in c.terms]
+    for contract in held:
+        raise ContractError(
+            f"{contract.path}:{contract.line}: {contract.record_type}: stop_above is there, and its "
+            "records delete others, so that what a publisher took back would stay. Take it out."
+        )
     if not contracts:
         raise ContractError(f"There is no contract in {folder}. Add a source table with one.")
     return {contract.record_type: contract for contract in contracts}
@@ -361,6 +368,7 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
         for line, fault in (
             *retry_faults(contract.terms, stages),
             *threshold_faults(contract.terms),
+            *stop_faults(contract.terms),
         ):
             yield f"{contract.path}:{line}: {contract.record_type}: {fault}"
     for item in contract.fields:

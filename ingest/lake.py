@@ -84,6 +84,17 @@ QUARANTINE_EVENTS = pa.schema(
         ("pipeline_version", pa.string()),
     ]
 )
+BATCH_RELEASES = pa.schema(
+    [
+        ("record_type", pa.string()),
+        ("dataset", pa.string()),
+        ("batch_id", pa.string()),
+        ("actor", pa.string()),
+        ("reason", pa.string()),
+        ("at", _INSTANT),
+        ("pipeline_version", pa.string()),
+    ]
+)
 ALERT_EVENTS = pa.schema(
     [
         ("event_id", pa.string()),
@@ -150,6 +161,7 @@ _OPERATIONS = {
     "feed_pages": FEED_PAGES,
     "codice_codes": CODICE_CODES,
     "alert_events": ALERT_EVENTS,
+    "batch_releases": BATCH_RELEASES,
 }
 # No model reads these, so that a commit to one brings no model anything.
 _READ_BY_NO_MODEL = {"bronze.alert_events"}

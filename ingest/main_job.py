@@ -21,6 +21,7 @@ from ingest.contracts import Contract, check_dataset, load_children, load_contra
 from ingest.environment import check_disk, check_java, jar_paths, pipeline_version
 from ingest.lake import Lake
 from ingest.progress import Progress, make_progress
+from ingest.release import stopped_batches
 from ingest.session import start_on
 from ingest.sources import find_sources
 from ingest.vetting import vet
@@ -141,7 +142,8 @@ def _judge(
         log.error("%s failed: %s", failure.node, failure.message)
     for name in outcome.skipped:
         log.error("%s was not built, because it hangs on what failed.", name)
-    code = 1 if outcome.failures or outcome.broken_laws else 0
+    stopped = stopped_batches(lake)
+    code = 1 if outcome.failures or outcome.broken_laws or stopped else 0
     if outcome.failures:
         console.print("What failed is as it was before this run; run again when it is mended.")
     else:
@@ -151,6 +153,8 @@ def _judge(
     if set(lake.tables()) >= summary.TABLES:
         checked = "law_results" not in {*outcome.skipped, *(f.node for f in outcome.failures)}
         summary.print_summary(lake.path, phases, console, laws_checked=checked)
+    for batch in stopped:
+        console.print(f"[bold]Stopped[/bold]: {batch.told}", soft_wrap=True)
     return code
 
 

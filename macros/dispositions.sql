@@ -6,19 +6,40 @@
   exact repeat is a duplicate of the one ingested first. A current version whose key was deleted at
   its instant or later is withdrawn by that deletion.
 
+  Where the contract has a `stop_above`, what is accepted of a batch that is stopped is held: it takes no
+  part in this until the batch is released.
+
   Only keys that new verdicts touch are worked out again. -#}
   {% set terms = contract(record_type) %}
   {% set key = terms.key %}
   {% set done = done_until() %}
   {% set withdrawal = terms.withdrawn_by %}
+  {% set stops = terms.stop_above is defined %}
+  {#- dbt learns what a model hangs on when no contract can be read yet. -#}
+  {% if not execute %}{% do stopped_batches(record_type) %}{% endif %}
 with
 
-accepted as (
+{% if stops %}
+stopped as (
+  {{ stopped_batches(record_type) }}
+),
+
+{% endif %}
+{{ 'every_accepted' if stops else 'accepted' }} as (
   {{ accepted(record_type, ['_record_id', '_dataset', '_batch_id', '_source_file', '_position',
     '_payload_sha256', '_judged_at', terms.order_by or '_ingested_at']
     + (key | reject('equalto', '_dataset') | list)) }}
 ),
 
+{% if stops %}
+accepted as (
+  select every_accepted.*
+  from every_accepted
+  left anti join stopped
+    on every_accepted._dataset = stopped._dataset and every_accepted._batch_id = stopped._batch_id
+),
+
+{% endif %}
 {% if withdrawal %}
 deletions as (
   {{ accepted(withdrawal.record_type, ['_record_id', '_payload_sha256', '_judged_at', withdrawal.at]
@@ -41,6 +62,14 @@ touched as (
   {% if withdrawal %}
   union
   select {{ withdrawal.key | join(', ') }} from deletions where _judged_at > {{ done }}
+  {% endif %}
+  {% if stops %}
+  union
+  -- What was held and is no more.
+  select {{ key | join(', ') }}
+  from accepted
+  left semi join {{ this }} as decided
+    on accepted._record_id = decided._record_id and decided.disposition = 'held'
   {% endif %}
 ),
 {% endif %}
@@ -123,6 +152,25 @@ decided as (
     first_record_id as by_record_id
   from repeats
   where repeat_number > 1
+  {% if stops %}
+
+  union all
+
+  select
+    every_accepted._record_id,
+    every_accepted._dataset,
+    every_accepted._batch_id,
+    {% for column in key if column != '_dataset' %}
+    every_accepted.{{ column }},
+    {% endfor %}
+    every_accepted.{{ terms.order_by }},
+    'held' as disposition,
+    cast(null as string) as by_record_id
+  from every_accepted
+  left semi join stopped
+    on every_accepted._dataset = stopped._dataset and every_accepted._batch_id = stopped._batch_id
+  where {{ is_after('every_accepted._judged_at', done) }}
+  {% endif %}
 ),
 
 stamped as (

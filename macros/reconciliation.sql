@@ -29,7 +29,7 @@ files as (
     count_if(size(verdicts.failure_reasons) = 0) as accepted,
     count_if(size(verdicts.failure_reasons) > 0) as quarantined,
     count_if(size(verdicts.warnings) > 0) as warned,
-    {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting'] %}
+    {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting', 'held'] %}
     count_if(dispositions.disposition = '{{ state }}') as {{ state }}_records{{ ',' if not loop.last }}
     {% endfor %}
   from ({{ latest_verdicts(record_type) }}) as verdicts
@@ -60,14 +60,14 @@ balanced as (
     coalesce(counted.accepted, 0) as accepted,
     coalesce(counted.quarantined, 0) as quarantined,
     coalesce(counted.warned, 0) as warned,
-    {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting'] %}
+    {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting', 'held'] %}
     coalesce(counted.{{ state }}_records, 0) as {{ state }},
     {% endfor %}
     case
       when files.status = 'ingested'
         then
           coalesce(files.records_found, 0) - coalesce(counted.quarantined, 0)
-          {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting'] %}
+          {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting', 'held'] %}
           - coalesce(counted.{{ state }}_records, 0)
           {% endfor %}
       else coalesce(counted.bronze, 0)

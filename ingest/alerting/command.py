@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingest.cli_options import lake_option
+from ingest.cli_options import lake_option, operator
 from ingest.lake import Lake
 
 # What reads tables is imported where it is needed, so that help is quick.
@@ -91,3 +91,39 @@ def alert(lake_path: Path, fmt: str, dry_run: bool) -> None:
         click.echo("Nothing new." + (more if standing else ""))
     bad = any(event.status != "resolved" for event in terminal.told)
     sys.exit(1 if bad or told.failed else 0)
+
+
+@click.command()
+@click.argument("batch_id", required=False)
+@lake_option
+@click.option("--dataset", help="Of which dataset.")
+@click.option("--because", default="", metavar="TEXT", help="Why; needed with a batch.")
+@click.option("--actor", default=operator, show_default="the system's user", help="Who does it.")
+def release(
+    batch_id: str | None, lake_path: Path, dataset: str | None, because: str, actor: str
+) -> None:
+    """Let a batch into Silver that its contract's stop_above holds back; without one, list them.
+
+    The next run moves what is accepted of it. What was refused stays in quarantine. A mended contract
+    releases a batch by itself.
+
+    Example: lakehouse release
+
+    Example: lakehouse release 20240501T120000000000Z-0a1b2c --dataset orders --because "returns, T-12"
+    """
+    from ingest.errors import InputError
+    from ingest.release import release as let_in
+    from ingest.release import stopped_batches
+
+    lake = Lake(lake_path)
+    if batch_id is None:
+        stopped = stopped_batches(lake)
+        for item in stopped:
+            click.echo(item.told)
+        if not stopped:
+            click.echo("No batch is stopped.")
+        return
+    if dataset is None:
+        raise InputError("A batch may hold several datasets. Name one with --dataset.")
+    for item in let_in(lake, batch_id, dataset, actor, because, datetime.now(UTC)):
+        click.echo(f"The next run takes {item.held:,} records of {item.record_type} to Silver.")

@@ -27,6 +27,7 @@ _TABLES: Mapping[str, frozenset[str]] = {
     "silent_for": frozenset({"bronze.files"}),
     "new_reason": frozenset({"bronze.files", "marts.recurring_causes"}),
     "schema_drift": frozenset({"bronze.files", "marts.schema_drift"}),
+    "stop_above": frozenset({"marts.reconciliation"}),
 }
 KINDS = tuple(_TABLES)
 _OF_THE_QUARANTINE = ("open_above", "age_above")
@@ -136,6 +137,7 @@ def look(
         "silent_for": _silence,
         "new_reason": _new_reasons,
         "schema_drift": _drift,
+        "stop_above": _stopped,
     }
     needed = set().union(*(_TABLES[kind] for kind in known))
     if needed:
@@ -341,6 +343,34 @@ def _drift(view: _Look) -> Iterator[Condition]:
             details=tuple(paths),
             unit="paths",
             threshold=0.0,
+        )
+
+
+def _stopped(view: _Look) -> Iterator[Condition]:
+    """Batches whose accepted records are held back."""
+    columns = {row[0] for row in view.ask("describe marts.reconciliation")}
+    # A lake of an earlier version has none until its next run.
+    if "held" not in columns:
+        return
+    rows = view.ask(
+        f"""
+        select dataset, batch_id, sum(held), sum(quarantined) / sum(bronze)
+        from marts.reconciliation
+        where record_type = {literal(view.contract.record_type)} and status = 'ingested'
+        group by dataset, batch_id
+        having sum(held) > 0
+        """
+    )
+    for dataset, batch_id, held, share in rows:
+        yield view.condition(
+            "stop_above",
+            dataset,
+            float(share),
+            f"{dataset}: batch {batch_id} is stopped: {float(share):.1%} of it was refused, more than "
+            f"{view.limits.stop_above:.1%}. The refused are in quarantine, and {int(held):,} records "
+            f"that were accepted are held back from Silver. Mend the contract and run again, ask the "
+            f"sender for a new file, or let them in: lakehouse release {batch_id} --dataset {dataset}",
+            subject=batch_id,
         )
 
 

@@ -24,6 +24,7 @@ from ingest.errors import DeliveryError, LakehouseError, LakeInUseError
 from ingest.lake import Lake
 from ingest.office.refused import known_contracts
 from ingest.query import terminal_safe
+from ingest.thresholds import Thresholds, thresholds
 from ingest.transform import silver_dir
 
 log = logging.getLogger("lakehouse")
@@ -93,7 +94,7 @@ def find(lake: Lake, now: datetime, contracts: Mapping[str, Contract] | None = N
 def after_run(lake: Lake, environment: Mapping[str, str], console: Console) -> None:
     """Evaluate at the end of a run, and say what is news. Whatever goes wrong, the run is not hurt."""
     try:
-        if not any(contract.terms.get("alerts") for contract in known_contracts().values()):
+        if all(thresholds(c.terms) == Thresholds() for c in known_contracts().values()):
             return
         try:
             receivers = receivers_of(environment)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
-import pwd
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from ingest.cli_options import format_option, lake_option
+from ingest.cli_options import format_option, lake_option, operator
 from ingest.errors import InputError, LakehouseError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
@@ -64,14 +62,6 @@ def _stacked(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _
     return decorate
 
 
-def _operator() -> str:
-    """Who is logged in, as the system says it."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return getpass.getuser()
-
-
 _filter_options = _stacked(
     click.option("--dataset", "datasets", multiple=True, help="Of this dataset; may be given again."),
     click.option("--record-type", "record_types", multiple=True, help="Of this record type; again."),
@@ -100,7 +90,7 @@ _selection_options = _stacked(
 _note_options = _stacked(
     click.option("--because", default="", metavar="TEXT", help="Why; needed unless --dry-run."),
     click.option("--evidence", metavar="TEXT", help="A ticket, a link, the hash of a file."),
-    click.option("--actor", default=_operator, show_default="the system's user", help="Who does it."),
+    click.option("--actor", default=operator, show_default="the system's user", help="Who does it."),
     click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
     click.option("--yes", is_flag=True, help="Do not ask before many records are changed."),
 )
@@ -368,7 +358,7 @@ def import_command(source: Path, fmt: str | None, partial: bool, **given: Any) -
     show_default=_SENT_AGAIN,
     help="Why; it stands in the event of each record.",
 )
-@click.option("--actor", default=_operator, show_default="the system's user", help="Who does it.")
+@click.option("--actor", default=operator, show_default="the system's user", help="Who does it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and do nothing.")
 def replay(
     schedule: bool, limit: int | None, because: str | None, actor: str, dry_run: bool, **given: Any

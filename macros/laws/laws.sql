@@ -77,12 +77,13 @@ the name of the law that one row breaks by itself (see observations). None is ev
 
 
 {% macro law_named_cause() %}
-  {#- Law 4 within a disposition: it is one of five; `current` and `waiting` name no cause (what waits
-  waits for a record that is not there), the others do. -#}
+  {#- Law 4 within a disposition: it is one of six; `current`, `waiting` and `held` name no cause (what
+  waits waits for a record that is not there, what is held for a person), the others do. -#}
   case
     when
-      coalesce(disposition, '') not in ('current', 'superseded', 'duplicate', 'withdrawn', 'waiting')
-      or (disposition in ('current', 'waiting')) <> (by_record_id is null)
+      coalesce(disposition, '') not in
+        ('current', 'superseded', 'duplicate', 'withdrawn', 'waiting', 'held')
+      or (disposition in ('current', 'waiting', 'held')) <> (by_record_id is null)
       then 'disposition'
   end
 {% endmacro %}

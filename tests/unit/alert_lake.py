@@ -21,7 +21,7 @@ _TABLES = {
         ("record_type", pa.string()), ("dataset", pa.string()), ("batch_id", pa.string()),
         ("status", pa.string()), ("found", pa.int64()), ("bronze", pa.int64()),
         ("accepted", pa.int64()), ("quarantined", pa.int64()), ("warned", pa.int64()),
-        ("source_file", pa.string()), ("balance", pa.int64()),
+        ("source_file", pa.string()), ("balance", pa.int64()), ("held", pa.int64()),
     ],
     "dead_letters": [
         ("dead_letter_id", pa.string()), ("record_type", pa.string()), ("dataset", pa.string()),
@@ -108,6 +108,8 @@ def with_alerts(**said: Any) -> dict[str, Contract]:
     """The contracts, of which that of orders alone has thresholds."""
     changed = {}
     for name, contract in CONTRACTS.items():
-        terms = {key: value for key, value in contract.terms.items() if key != "alerts"}
+        terms = {
+            key: value for key, value in contract.terms.items() if key not in ("alerts", "stop_above")
+        }
         changed[name] = replace(contract, terms=terms | ({"alerts": said} if name == "orders" else {}))
     return changed

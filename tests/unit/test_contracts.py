@@ -418,7 +418,22 @@ ALERT_FAULTS = {
         "alerts:",
         "alerts, share_above is 0.2. It must be a percentage below 100 with its sign, such as 20%",
     ),
-    "a share of all": ("alerts: {stop_above: 100%}", "alerts:", "alerts, stop_above is '100%'"),
+    "a share of all": ("alerts: {share_above: 100%}", "alerts:", "alerts, share_above is '100%'"),
+    "a stop without its sign": (
+        "stop_above: 20",
+        "version: 1.0.0",
+        "stop_above is 20. It must",
+    ),
+    "a stop of no batch": (
+        "stop_from: 20",
+        "version: 1.0.0",
+        "stop_from is there and stop_above",
+    ),
+    "a stop from words": (
+        f"stop_above: 20%\n{' ' * 14}stop_from: some",
+        "version: 1.0.0",
+        "stop_from is 'some'. It must be a whole number from 1",
+    ),
     "a span without a unit": (
         "alerts: {silent_for: 36}",
         "alerts:",
@@ -429,7 +444,7 @@ ALERT_FAULTS = {
     "a bound of no share": (
         "alerts: {share_from: 50}",
         "alerts:",
-        "alerts, share_from is there and neither share_above nor stop_above",
+        "alerts, share_from is there and share_above is not",
     ),
 }
 
