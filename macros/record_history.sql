@@ -254,13 +254,28 @@ events as (
   from dispositions
 ),
 
+judgements as (
+  select
+    record_id,
+    verdict_contract,
+    max(judged_at) as judged_at
+  from verdicts
+  group by record_id, verdict_contract
+),
+
+-- What follows from a verdict stands where the verdict does: a table that is built anew writes it later.
 numbered as (
   select
-    * except (step),
+    events.* except (step),
     row_number() over (
-      partition by record_id order by happened_at, step, verdict_contract, evidence
+      partition by events.record_id
+      order by
+        coalesce(judgements.judged_at, events.happened_at), events.step, events.verdict_contract,
+        events.evidence
     ) as event_number
   from events
+  left join judgements
+    on events.record_id = judgements.record_id and events.verdict_contract = judgements.verdict_contract
 )
 
 select * from numbered

@@ -167,7 +167,7 @@ def test_records_go_through_the_gate_again_once_each_until_they_pass_or_are_worn
     ]
     [*_, (kind, became, _, newer)] = story(lake, str(again[outdated][0]))
     assert (kind, became) == ("became", "superseded")
-    assert rows(lake, f"select _record_id from silver.orders where order_id = '{order}'") == [(newer,)]
+    assert rows(lake, f"select record_id from silver.orders where order_id = '{order}'") == [(newer,)]
 
 
 def story(lake: Lake, record_id: str) -> list[tuple[object, ...]]:
