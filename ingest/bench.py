@@ -47,6 +47,10 @@ class Measurement:
     unit: str
     goal: str = ""
 
+    def __str__(self) -> str:
+        """In one line."""
+        return f"{self.name}: {self.value:,.2f} {self.unit}" + (f" ({self.goal})" if self.goal else "")
+
 
 def run_bench(
     inputs: Path,
@@ -67,24 +71,45 @@ def run_bench(
             of it.
         megabytes: Sizes of the year, in MB. The pages are repeated under new ids until they have each.
 
+    Each figure is told as soon as it is there; what broke off leaves a table and a file of what came
+    before.
+
     Returns:
         The JSON file.
 
     Raises:
         InputError: The folder holds no page.
+        CalledProcessError: A measurement failed; what it said stands above.
     """
     inputs = inputs.absolute()
     pages = _pages(inputs)
-    with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as scratch:
-        found: list[Measurement] = []
-        if "run" in parts:
-            found += _main_job(inputs, Path(scratch) / "main")
-        if "capture" in parts:
-            found += _capture(pages, Path(scratch) / "capture")
-        if "hostile" in parts:
-            found += _hostile()
-        if "growth" in parts:
-            found += _growth(pages, Path(scratch) / "growth", sorted(megabytes))
+    began, found = time.monotonic(), list[Measurement]()
+    try:
+        with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as scratch:
+            for item in _measure(inputs, pages, Path(scratch), parts, sorted(megabytes)):
+                found.append(item)
+                console.print(f"{time.monotonic() - began:7,.0f} s  {item}", highlight=False)
+    finally:
+        file = _write(found, inputs, pages, out, console)
+    return file
+
+
+def _measure(
+    inputs: Path, pages: Sequence[Path], scratch: Path, parts: Collection[str], megabytes: Sequence[int]
+) -> Iterator[Measurement]:
+    if "run" in parts:
+        yield from _main_job(inputs, scratch / "main")
+    if "capture" in parts:
+        yield from _capture(pages, scratch / "capture")
+    if "hostile" in parts:
+        yield from _hostile()
+    if "growth" in parts:
+        yield from _growth(pages, scratch / "growth", megabytes)
+
+
+def _write(
+    found: Sequence[Measurement], inputs: Path, pages: Sequence[Path], out: Path, console: Console
+) -> Path:
     table = Table("what", "measured", "unit", "goal", title=f"Benchmark on {inputs}")
     for item in found:
         table.add_row(item.name, f"{item.value:,.2f}", item.unit, item.goal)
@@ -309,9 +334,8 @@ def _hostile() -> list[Measurement]:
 # ---- More of it ------------------------------------------------------------------------------------
 
 
-def _growth(pages: Sequence[Path], scratch: Path, megabytes: Sequence[int]) -> list[Measurement]:
+def _growth(pages: Sequence[Path], scratch: Path, megabytes: Sequence[int]) -> Iterator[Measurement]:
     """A year at each size, and then days of the same pages on each of these lakes, in turn."""
-    found: list[Measurement] = []
     rates, lakes = [], []
     for wanted in megabytes:
         folder, lake = scratch / f"pages {wanted}", scratch / f"lake {wanted}"
@@ -319,31 +343,30 @@ def _growth(pages: Sequence[Path], scratch: Path, megabytes: Sequence[int]) -> l
         year, seconds = _alone(_run, str(folder), str(lake))
         rates.append(size / seconds)
         lakes.append(lake)
-        found += [
-            Measurement(f"a year of {size:,.0f} MB, whole run", seconds, "s"),
-            *(Measurement(f"  {name}", value, "s") for name, value in year["phases"].items()),
-            Measurement("  rate", rates[-1], "MB/s"),
-            Measurement("  rate", year["records"] / seconds, "records/s"),
-            Measurement("  driver's peak memory", year["peak_mb"], "MB", "< 4096"),
-            Measurement("  exit code", year["code"], "", "0"),
-        ]
+        yield Measurement(f"a year of {size:,.0f} MB, whole run", seconds, "s")
+        for name, value in year["phases"].items():
+            yield Measurement(f"  {name}", value, "s")
+        yield Measurement("  rate", rates[-1], "MB/s")
+        yield Measurement("  rate", year["records"] / seconds, "records/s")
+        yield Measurement("  driver's peak memory", year["peak_mb"], "MB", "< 4096")
+        yield Measurement("  exit code", year["code"], "", "0")
     if len(rates) > 1:
-        found.append(Measurement("  rate of the largest to the least", rates[-1] / rates[0], "", ">= 1"))
-    # In turn, so that what else the machine does befalls all alike; the first on each only warms it.
+        yield Measurement("  rate of the largest to the least", rates[-1] / rates[0], "", ">= 1")
+    # In turn, so that what else the machine does befalls all alike.
     days: list[list[float]] = [[] for _ in lakes]
     for number in range(ROUNDS):
         for times, lake in zip(days, lakes, strict=True):
             folder = _day(pages, scratch / f"day {number}", number)
             run, seconds = _alone(_run, str(folder), str(lake))
             times.append(seconds)
-            found.append(Measurement(f"day {number + 1} on {lake.name} MB", seconds, "s"))
-            found += (Measurement(f"  {name}", value, "s") for name, value in run["phases"].items())
-            found.append(Measurement("  exit code", run["code"], "", "0"))
+            yield Measurement(f"day {number + 1} on {lake.name} MB", seconds, "s")
+            for name, value in run["phases"].items():
+                yield Measurement(f"  {name}", value, "s")
+            yield Measurement("  exit code", run["code"], "", "0")
     medians = [statistics.median(times) for times in days]
     if len(medians) > 1:
         ratio = medians[-1] / medians[0]
-        found.append(Measurement("a day on the largest to the least, medians", ratio, "", "<= 1.3"))
-    return found
+        yield Measurement("a day on the largest to the least, medians", ratio, "", "<= 1.3")
 
 
 def _repeat_pages(pages: Sequence[Path], folder: Path, size: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,4 +76,24 @@ def test_growth_is_told_as_ratios_of_one_run(
     told = {item["name"]: item["value"] for item in json.loads(file.read_text())["measurements"]}
     assert told["  rate of the largest to the least"] == pytest.approx(2 / 1 * 10 / 4, rel=0.01)
     assert told["a day on the largest to the least, medians"] == 2.0
-    assert console.file.getvalue().count("day 3 on lake") == 2  # type: ignore[attr-defined]
+    # Each as soon as it is there, and in the table.
+    assert console.file.getvalue().count("day 3 on lake") == 4  # type: ignore[attr-defined]
+
+
+def test_what_was_measured_is_kept_when_a_later_measurement_breaks_off(
+    pages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def alone(function: Callable[..., Any], folder: str, lake: str) -> tuple[Any, float]:
+        if Path(folder).name != "pages 1":
+            raise subprocess.CalledProcessError(1, "bench")
+        return {"code": 0, "phases": {}, "peak_mb": 5.0, "records": 100}, 1.0
+
+    monkeypatch.setattr(bench, "_alone", alone)
+    console, out = Console(file=io.StringIO()), tmp_path / "out"
+    with pytest.raises(subprocess.CalledProcessError):
+        bench.run_bench(pages[0].parent, out, console, parts=["growth"], megabytes=[1, 2])
+    [file] = out.iterdir()
+    assert any(
+        item["name"].startswith("a year of 1 MB")
+        for item in json.loads(file.read_text())["measurements"]
+    )
