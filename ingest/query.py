@@ -1,4 +1,4 @@
-"""SQL over a lake without Spark: DuckDB in memory, with a view for each Delta table."""
+"""SQL over a lake without Spark: DuckDB in memory, with a view for each Delta table, and for history."""
 
 from __future__ import annotations
 
@@ -90,12 +90,14 @@ def connect(lake: Path, only: Collection[str] | None = None) -> duckdb.DuckDBPyC
 
     The views stand in a schema each (``bronze.files``), and a bare name (``files``) is found too,
     in marts before silver before bronze. Bronze shows finished batches alone: what a killed or
-    running batch wrote is there for nobody.
+    running batch wrote is there for nobody. ``history.<table>`` shows the children of every version of
+    a record, where the table in Silver shows those of the current one.
 
     Args:
         lake: The folder of the lake. Nothing in it is ever written.
         only: The tables to make views for, as ``schema.table``; each costs some 20 ms. Batches
-            are always among them, because views of Bronze ask them. None makes all.
+            are always among them, because views of Bronze ask them. None makes all, those of history
+            among them.
 
     Returns:
         The connection.
@@ -133,6 +135,8 @@ def connect(lake: Path, only: Collection[str] | None = None) -> duckdb.DuckDBPyC
     # Batches come first: the other views of Bronze ask them.
     for table in sorted(tables, key=lambda item: ((item.schema, item.name) != _BATCHES, item)):
         _make_view(connection, table, tables)
+    if only is None:
+        _make_history(connection, tables)
     schemas = sorted(
         {table.schema for table in tables},
         key=lambda schema: (
@@ -146,8 +150,10 @@ def connect(lake: Path, only: Collection[str] | None = None) -> duckdb.DuckDBPyC
 
 
 _BATCHES = ("bronze", "batches")
-# What speaks of tables without naming one.
-_CATALOG = re.compile(r"\b(?:show|pragma|information_schema|duckdb_|pg_|sqlite_)|\bdescribe\W*$", re.I)
+# What speaks of tables without naming one, or of those of history, which read others than they name.
+_CATALOG = re.compile(
+    r"\b(?:show|pragma|information_schema|duckdb_|pg_|sqlite_|history\b)|\bdescribe\W*$", re.I
+)
 
 
 def tables_named(lake: Path, sql: str) -> set[str] | None:
@@ -197,6 +203,20 @@ def _make_view(
             raise InputError(trouble) from error
         # One broken table costs that table; the others can still be asked.
         _LOG.warning(trouble)
+
+
+def _make_history(connection: duckdb.DuckDBPyConnection, tables: Sequence[LakeTable]) -> None:
+    from ingest.query_history import SCHEMA, create_history_views
+
+    if any(table.schema == SCHEMA for table in tables):
+        return  # A lake may have a schema of that name itself.
+    try:
+        create_history_views(connection, [table.name for table in tables if table.schema == "silver"])
+    except duckdb.Error as error:
+        _LOG.warning(
+            f"The views of history cannot be made: {_first_line(error)}. A table that they read is not "
+            "as it should be; run again, and it is built."
+        )
 
 
 def _batch_column(table: LakeTable, columns: set[str]) -> str | None:
@@ -414,10 +434,12 @@ def shell(lake: Path) -> None:
         InputError: It is no lake. A wrong statement is told and asked again.
     """
     with connect(lake) as connection:
-        tables = lake_tables(lake)
+        names = [f"{table.schema}.{table.name}" for table in lake_tables(lake)]
         if sys.stdin.isatty():
-            _say(f"{lake}: {len(tables)} tables. {HELP}")
-            _prepare_readline(tables)
+            _say(f"{lake}: {len(names)} tables. {HELP}")
+        names += _history_names(connection)
+        if sys.stdin.isatty():
+            _prepare_readline(names)
         pending = ""
         while True:
             try:
@@ -434,7 +456,7 @@ def shell(lake: Path) -> None:
             if not pending and command.startswith("."):
                 if command in (".quit", ".exit"):
                     return
-                _say(_dot(command, tables))
+                _say(_dot(command, names))
                 continue
             pending = f"{pending}{line}\n" if pending or command else ""
             if _is_whole(pending):
@@ -469,15 +491,20 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         _say("Stopped.")
 
 
-def _dot(command: str, tables: Sequence[LakeTable]) -> str:
+def _history_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    asked = "select view_name from duckdb_views() where schema_name = 'history' order by 1"
+    return [f"history.{name}" for (name,) in connection.execute(asked).fetchall()]
+
+
+def _dot(command: str, names: Sequence[str]) -> str:
     if command == ".tables":
-        return "\n".join(f"{table.schema}.{table.name}" for table in tables)
+        return "\n".join(names)
     if command == ".help":
         return HELP
     return f"{command} is unknown. {HELP}"
 
 
-def _prepare_readline(tables: Sequence[LakeTable]) -> None:
+def _prepare_readline(tables: Sequence[str]) -> None:
     """Gives the prompt a history that lasts and completion of table names, where there is one."""
     with suppress(ImportError, OSError):
         import atexit
@@ -488,7 +515,7 @@ def _prepare_readline(tables: Sequence[LakeTable]) -> None:
             readline.read_history_file(history)
         readline.set_history_length(1_000)
         atexit.register(_save_history, history)
-        names = sorted({f"{t.schema}.{t.name}" for t in tables} | {t.name for t in tables})
+        names = sorted({*tables, *(name.partition(".")[2] for name in tables)})
         readline.set_completer(
             lambda text, state: [*(n for n in names if n.startswith(text)), None][state]
         )

@@ -199,8 +199,6 @@ select * from counted
   deletes them (see spark__get_merge_sql), in the same commit in which those of the newer one appear. -#}
   {% set done = done_until() %}
   {% set merging = is_incremental() %}
-  {% set fields = children_of(record_type) | selectattr('table', 'equalto', this.name) | map(attribute='fields') | first | default([]) %}
-  {% set terms = contract(record_type) %}
 with
 
 decisions as (
@@ -216,17 +214,29 @@ decisions as (
     {% endif %}
 ),
 
+{{ sound_children(record_type, this.name, "'" ~ own_contracts() ~ "'", ['_is_gone'] if merging else []) }}
+
+select * from sound
+{% endmacro %}
+
+
+{% macro sound_children(record_type, table, verdict_contract, decided) %}
+  {#- CTEs up to `sound`: the children of one table that no rule refused, of the records in the CTE
+  `decisions` before them. Args: the columns of `decisions` that the rows carry, `_decided_at` aside. -#}
+  {% set fields = children_of(record_type) | selectattr('table', 'equalto', table) | map(attribute='fields') | first | default([]) %}
+  {% set terms = contract(record_type) %}
 records as (
   select
     children.dataset,
     {{ terms.key | reject('equalto', '_dataset') | join(', ') }},
     {{ terms.order_by or '_ingested_at' }},
     children.record_id,
+    children._verdict_contract,
+    {% for column in decided %}
+    decisions.{{ column }},
+    {% endfor %}
     decisions._decided_at,
-    {% if merging %}
-    decisions._is_gone,
-    {% endif %}
-    explode(children.{{ this.name }}) as child
+    explode(children.{{ table }}) as child
   from {{ ref(record_type ~ '_children') }} as children
   inner join decisions on children.record_id = decisions._record_id
 ),
@@ -242,17 +252,49 @@ sound as (
     child.row.*,
     {{ named_codes(fields, 'child.row.') }}
     child.warnings,
-    '{{ own_contracts() }}' as _verdict_contract,
-    {% if merging %}
-    _is_gone,
-    {% endif %}
+    {{ verdict_contract }} as _verdict_contract,
+    {% for column in decided %}
+    {{ column }},
+    {% endfor %}
     _decided_at
   from records
   cross join catalogue
   where size(child.failure_reasons) = 0
 )
+{%- endmacro %}
+
+
+{% macro child_history(record_type, table) %}
+  {#- The sound children of every version, those of superseded ones among them (`is_superseded`): a query
+  with the columns of the table, for a model that needs history. Repeats of a version are left out.
+  ingest/query.py has the same for DuckDB. -#}
+with
+
+decisions as (
+  select
+    _record_id,
+    disposition = 'superseded' as is_superseded,
+    _decided_at
+  from {{ ref(record_type ~ '_dispositions') }}
+  where disposition in ('current', 'superseded', 'withdrawn')
+),
+
+{{ sound_children(record_type, table, '_verdict_contract', ['is_superseded']) }}
 
 select * from sound
+{% endmacro %}
+
+
+{% macro create_history_views() %}
+  {#- For `dbt run-operation`: a view `history.<table>` in the catalog per table of children. No model, for
+  a view leaves nothing in the lake and would cost every run; a catalog that lasts keeps them. -#}
+  {% do register_lake() %}
+  {% do run_query('create schema if not exists history') %}
+  {% for record_type in var('parents') %}
+    {% for child in children_of(record_type) %}
+      {% do run_query('create or replace view history.' ~ child.table ~ ' as ' ~ child_history(record_type, child.table)) %}
+    {% endfor %}
+  {% endfor %}
 {% endmacro %}
 
 

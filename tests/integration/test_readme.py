@@ -42,6 +42,8 @@ RUN_HERE = {
     'order by records desc limit 5"': r"QTY_BELOW_ONE",
     SQL + '--format csv "select source_file, found, accepted, quarantined, balance '
     'from marts.reconciliation"': r"(?m)^source_file,found,.*(\n.*,0)+\s*\Z",
+    SQL + '"select entry_id, entry_updated, is_superseded, result_code_name, payable_amount '
+    'from history.placsp_results order by 1, 2 limit 5"': r"(?s)is_superseded .*(true|false)",
     ".venv/bin/lakehouse quarantine list --dataset orders --limit 5": r"pending .*(QTY|ORDER|CORRUPT)",
     # The samples are beyond no threshold of their contracts.
     ".venv/bin/lakehouse alert": r"\ANothing new\.$",

@@ -346,13 +346,110 @@ def test_only_the_tables_that_are_asked_for_get_a_view_and_batches_do(lake: Path
 def test_the_tables_that_sql_may_read_are_found_by_their_names(lake: Path) -> None:
     assert tables_named(lake, 'select * from "silver"."Orders" o') == {"bronze.orders", "silver.orders"}
     assert tables_named(lake, "with a as (select 1) select * from a, files") == {"bronze.files"}
-    for of_no_table in ("select 1", "show tables", "select * from information_schema.tables, files"):
+    for of_no_table in (
+        "select 1",
+        "show tables",
+        "select * from information_schema.tables, files",
+        # A view of history reads other tables than the one whose name it has.
+        "select * from history.orders",
+    ):
         assert tables_named(lake, of_no_table) is None
     # A name that SQL puts together is found on the second try.
     assert rows(lake, "select count(*) as n from query_table('dead_' || 'letters'), bronze.batches") == [
         {"n": 2}
     ]
     assert len(rows(lake, "select table_name from information_schema.tables")) == 5
+
+
+def fill_children(lake: Path) -> Path:
+    """Two versions of an entry, one of them there twice, with a sound and a refused lot in each."""
+
+    def lots(name: str) -> list[dict[str, object]]:
+        uri = "https://example.org/Nuts-2.0.gc"
+        found: list[dict[str, object]] = []
+        for ordinal, reasons in enumerate(([], ["LOT_ID_MISSING"]), start=1):
+            row = {"ordinal": ordinal, "lot_name": name, "nuts_code": "ES1", "nuts_code_list_uri": uri}
+            found.append({"row": row, "failure_reasons": reasons, "warnings": ["W"], "text": None})
+        return found
+
+    of_lots = pa.list_(
+        pa.struct(
+            [
+                ("row", pa.struct([("ordinal", pa.int32())] + [
+                    (name, pa.string()) for name in ("lot_name", "nuts_code", "nuts_code_list_uri")
+                ])),
+                ("failure_reasons", pa.list_(pa.string())),
+                ("warnings", pa.list_(pa.string())),
+                ("text", pa.string()),
+            ]
+        )
+    )  # fmt: skip
+    records = ["old", "new", "again"]
+    tables = {
+        "things_children": pa.table(
+            {
+                "_refused_count": [1] * 3,
+                "record_id": records,
+                "entry_id": ["e"] * 3,
+                "_cited_lists": pa.array([[]] * 3, pa.list_(pa.string())),
+                "_verdict_contract": ["c"] * 3,
+                "lots": pa.array([lots(name) for name in records], of_lots),
+            }
+        ),
+        "things_dispositions": pa.table(
+            {
+                "_record_id": records,
+                "disposition": ["superseded", "withdrawn", "duplicate"],
+                "_decided_at": [NOON] * 3,
+            }
+        ),
+        "codice_codes": pa.table(
+            {
+                "list_id": ["Nuts", "Nuts"],
+                "cited_as": ["Nuts-1.0", "Nuts-3.0"],
+                "code": ["ES1", "ES1"],
+                "code_name": ["once", "Noroeste"],
+                "is_newest_version": [False, True],
+            }
+        ),
+    }
+    for name, table in tables.items():
+        write_deltalake(str(lake / "silver" / name), table)
+    return lake
+
+
+def test_history_shows_the_sound_children_of_each_version_once(tmp_path: Path) -> None:
+    lake = fill_children(tmp_path / "lake")
+    assert rows(lake, "select * exclude (_decided_at) from history.lots order by is_superseded") == [
+        {
+            "entry_id": "e", "record_id": record, "ordinal": 1, "lot_name": record, "nuts_code": "ES1",
+            "nuts_code_list_uri": "https://example.org/Nuts-2.0.gc", "nuts_code_name": "Noroeste",
+            "warnings": ["W"], "_verdict_contract": "c", "is_superseded": record == "old",
+        }
+        for record in ("new", "old")
+    ]  # fmt: skip
+    # Who asks for something else does not wait for these views.
+    with connect(lake, {f"silver.{table.name}" for table in lake_tables(lake)}) as connection:
+        views = connection.execute("select view_name from duckdb_views() where schema_name = 'history'")
+        assert views.fetchall() == []
+    told = subprocess.run(
+        [sys.executable, "-c", SHELL, str(lake)],
+        input=".tables", capture_output=True, text=True, cwd=PROJECT_ROOT, check=True, timeout=60,
+    )  # fmt: skip
+    assert told.stdout.splitlines()[-1] == "history.lots"
+
+
+def test_without_what_history_is_read_with_there_is_none_and_all_else_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = fill_children(tmp_path / "lake")
+    (lake / "silver" / "things_dispositions").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="history"):
+        run_query(lake, "select * from history.lots")
+    write_deltalake(str(lake / "silver" / "things_dispositions"), pa.table({"other": [1]}))
+    with caplog.at_level(logging.WARNING), connect(lake) as connection:
+        assert connection.execute("select count(*) from codice_codes").fetchall() == [(2,)]
+    assert "The views of history cannot be made" in caplog.text and "run again" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,14 @@ decisions as (
 ),
 
 deletions as (
-  {{ accepted('placsp_deleted_entries', ['_record_id', 'deleted_at', 'deletion_type']) }}
+  {{ accepted('placsp_deleted_entries', ['_record_id', 'deleted_at', 'deleted_at_offset', 'deletion_type']) }}
 ),
 
 entries as (
   select
     versions.* except (is_superseded),
     deletions.deleted_at,
+    deletions.deleted_at_offset,
     deletions.deletion_type,
     decisions.disposition = 'withdrawn' as is_deleted
   from versions
