@@ -128,19 +128,21 @@ def invoke_dbt(lake: Lake, arguments: Sequence[str]) -> DbtOutcome:
         outcome.error = str(result.exception)
     outcome.run_id = _invocation_id(result.result)
     for item in getattr(result.result, "results", None) or []:
-        node = item.node
+        # What run-operation gives has a name alone.
+        node = getattr(item, "node", None)
+        name, kind = (node.name, str(node.resource_type)) if node else (item.unique_id, "operation")
         status = str(item.status)
-        outcome.nodes.add(node.name)
+        outcome.nodes.add(name)
         if status == "skipped":
-            outcome.skipped.append(node.name)
+            outcome.skipped.append(name)
         elif status == "fail":
-            outcome.failed_tests.append(node.name)
+            outcome.failed_tests.append(name)
         elif status == "error":
             # What follows is the whole statement, or its plan of which the root says enough; dbt's log
             # has both.
             said = _PLAN.sub(r"\1", str(item.message or "").split("== SQL ==")[0])
             message = " ".join(said.split())[:MESSAGE_LENGTH]
-            outcome.failures.append(NodeFailure(node.name, str(node.resource_type), message))
+            outcome.failures.append(NodeFailure(name, kind, message))
     return outcome
 
 

@@ -150,7 +150,8 @@ def in_entry(entry: ET.Element) -> Amounts:
 
 
 def _sum(element: ET.Element, path: str) -> Decimal:
-    texts = [(each.text or "").strip(" ") for each in element.iterfind(path)]
+    # Blanks and line breaks around a text are of XML; a no-break space is not.
+    texts = [(each.text or "").strip(" \t\r\n") for each in element.iterfind(path)]
     return sum((Decimal(text) for text in texts if AMOUNT.fullmatch(text)), Decimal(0))
 
 
