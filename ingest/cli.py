@@ -13,6 +13,7 @@ import click
 
 from ingest.cli_feeds import catalogue, fetch
 from ingest.cli_loading import daily, history
+from ingest.cli_messages import messages
 from ingest.cli_options import (
     dataset_option,
     format_option,
@@ -103,9 +104,16 @@ def sql(lake_path: Path, query: str | None, fmt: Any) -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("samples"), show_default=True)
 @click.option("--entries", type=click.IntRange(min=0), default=60, show_default=True)
 @click.option("--orders", type=click.IntRange(min=0), default=6000, show_default=True)
+@click.option(
+    "--messages",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Lines of JSON messages.",
+)
 @click.option("--faults", default="all", show_default=True, help="all, none, or names with commas.")
 @click.option("--seed", type=int, default=1, show_default=True)
-def sample(out: Path, entries: int, orders: int, faults: str, seed: int) -> None:
+def sample(out: Path, entries: int, orders: int, messages: int, faults: str, seed: int) -> None:
     """Write small dirty samples with known numbers, and print these as JSON.
 
     Example: lakehouse sample --out samples --entries 60 --orders 6000 --faults all
@@ -118,7 +126,12 @@ def sample(out: Path, entries: int, orders: int, faults: str, seed: int) -> None
     if faults not in ("all", "none"):
         chosen = [name.strip() for name in faults.split(",")]
     manifest = generate(out, entries=entries, orders=orders, faults=chosen, seed=seed)
-    click.echo(json.dumps(asdict(manifest), indent=1, sort_keys=True, default=str))
+    told = asdict(manifest)
+    if messages:
+        from ingest.messages.sample import generate_messages
+
+        told["messages"] = asdict(generate_messages(out / "messages", messages=messages, seed=seed))
+    click.echo(json.dumps(told, indent=1, sort_keys=True, default=str))
 
 
 @cli.command(name="docs")
@@ -189,6 +202,7 @@ cli.add_command(fetch)
 cli.add_command(history)
 cli.add_command(daily)
 cli.add_command(inspect)
+cli.add_command(messages)
 cli.add_command(replay)
 
 

@@ -211,7 +211,7 @@ def load_contracts(folder: Path) -> dict[str, Contract]:
     tables = (
         (path, table)
         for path in sorted(folder.glob("*.yml"))
-        for source in _document(path).get("sources", [])
+        for source in document(path).get("sources", [])
         for table in source.get("tables", [])
     )
     contracts = _load(tables, "contract", _contract)
@@ -319,7 +319,7 @@ def load_children(folder: Path) -> list[ChildContract]:
     models = (
         (path, model)
         for path in sorted(folder.rglob("*.yml"))
-        for model in _document(path).get("models", [])
+        for model in document(path).get("models", [])
     )
     return _load(models, "child", _child)
 
@@ -341,7 +341,12 @@ def _child(model: Mapping[str, Any], terms: Mapping[str, Any], path: Path) -> Ch
     )
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document(path: Path) -> dict[str, Any]:
+    """Read a YAML file; each mapping says under ``__line__`` where it starts.
+
+    Raises:
+        ContractError: It is no YAML.
+    """
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LineLoader)
     except yaml.YAMLError as error:

@@ -121,8 +121,8 @@ def read_envelope(raw: bytes, targets: Collection[str]) -> Envelope | Refusal:
         return Refusal(
             "json_parsing",
             "DUPLICATE_KEY",
-            f"the name '{str(error)[:80]}' stands twice in one object, and JSON does not say which of "
-            f"the two holds",
+            f"the name '{_storable(str(error)[:80])}' stands twice in one object, and JSON "
+            f"does not say which of the two holds",
         )
     except RecursionError:
         return Refusal("json_parsing", "NESTED_TOO_DEEP", "it is nested too deep to be read")
@@ -167,6 +167,10 @@ def _validated(found: dict[str, Any], raw: bytes, targets: Collection[str]) -> E
 
 def _invalid(error_type: str, error: str, target: str | None = None) -> Refusal:
     return Refusal("schema_validation", error_type, error, target)
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _has_surrogate(value: Any) -> bool:

@@ -54,8 +54,19 @@ _WIDER: dict[str, tuple[str, ...]] = {
 # Delta and Parquet refuse some of these, and SQL splits a path at dots.
 _BAD_IN_NAMES = re.compile(r"[ ,;{}()\n\t=.`\x00-\x1f\x7f]")
 _LONGEST_NAME = 255
-OURS = "_m_"
-"""How the columns begin that the job itself adds to a target."""
+OUR_COLUMNS = {
+    "_message_id": StringType(),
+    "_record_id": StringType(),
+    "_key": StringType(),
+    "_event_ts": TimestampType(),
+    "_processed_timestamp": TimestampType(),
+    "_retry_number": IntegerType(),
+    "_landed_at": TimestampType(),
+    "_source_file": StringType(),
+    "_file_sha256": StringType(),
+    "_position": LongType(),
+}
+"""The columns that the job itself adds to a target, before those of the messages."""
 
 
 @dataclass(frozen=True, order=True)
@@ -199,10 +210,8 @@ def name_conflict(path: str, name: str, *, is_top: bool) -> Conflict | None:
             "NAME_NOT_ALLOWED",
             "no column's name holds a blank, a dot, a backtick, a control character or any of ,;{}()=",
         )
-    if is_top and name.lower().startswith(OURS):
-        return Conflict(
-            path, "NAME_NOT_ALLOWED", f"names that begin with {OURS} are columns of the job itself"
-        )
+    if is_top and name.lower() in OUR_COLUMNS:
+        return Conflict(path, "NAME_NOT_ALLOWED", "a column of that name is there for the job's own use")
     return None
 
 

@@ -93,6 +93,12 @@ def test_a_text_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> No
     assert refused(whole + b" ") == ("json_parsing", "MESSAGE_TOO_LARGE")
 
 
+def test_what_is_told_of_a_name_can_be_stored() -> None:
+    found = read('{"\\ud800": 1, "\\ud800": 2}')
+    assert isinstance(found, Refusal) and found.error_type == "DUPLICATE_KEY"
+    assert found.error.encode("utf-8")
+
+
 def test_a_pair_of_surrogates_is_one_character() -> None:
     found = read('{"target": "order_events", "data": {"x": "\\ud83d\\ude00"}}')
     assert isinstance(found, Envelope) and found.data == {"x": "😀"}
