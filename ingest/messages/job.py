@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
@@ -192,7 +193,7 @@ class _Run:
             placed = pending.where("is_placed")
             if placed.count():
                 # A killed run wrote them and did not come to take them from those that wait.
-                self._tables.update_waiting(placed.select("_message_id", F.lit(False).alias("waits")))
+                self._tables.forget_waiting(placed.select("_message_id"))
             todo = pending.where("not is_placed").drop("is_placed")
             if todo.count():
                 self._settle(todo)
@@ -212,11 +213,9 @@ class _Run:
     @contextmanager
     def _costing(self, target: Target) -> Iterator[None]:
         """What fails about one target costs that target: its messages wait for the next run."""
-        if target.name in self._out:
-            return
         try:
             yield
-        except (PySparkException, LakehouseError, OSError) as error:
+        except (PySparkException, Py4JError, LakehouseError, OSError) as error:
             trouble = str(error).partition("\n")[0][:500]
             log.error("messages: target %s: %s", target.name, trouble)
             self._out[target.name] = trouble
@@ -310,7 +309,7 @@ class _Run:
         for name, asked in requests(judged).items():
             target = self._targets[name]
             window = last_ended(self._now, target.schema_window_minutes)
-            if self._tables.was_changed_in(target, window):
+            if name in self._out or self._tables.was_changed_in(target, window):
                 continue
             with self._costing(target):
                 plan = gather(schemas[name], asked, target.max_columns)
@@ -327,8 +326,8 @@ class _Run:
     def _place(self, judged: DataFrame, schemas: Mapping[str, StructType]) -> None:
         """Write each message to where it belongs now, and then say who waits."""
         self._tables.record_refusals(self._targets, schemas, refusals(judged), self._now)
-        counted = judged.groupBy("target", "fits").count().collect()
-        for name in sorted({row["target"] for row in counted if row["fits"]}):
+        counted = judged.select("target", "fits", "is_past_retry").distinct().collect()
+        for name in sorted({row["target"] for row in counted if row["fits"]} - set(self._out)):
             with self._costing(self._targets[name]):
                 rows = judged.where((F.col("target") == name) & F.col("fits"))
                 rows = rows.select(*map(self._own, OUR_COLUMNS), "payload")
@@ -337,7 +336,7 @@ class _Run:
         # Also what waits for a target that was taken out of the configuration.
         is_out = ~F.col("target").isin(sorted(set(self._targets) - set(self._out)))
         gives_up = F.expr("not fits and is_past_retry") & ~is_out
-        if any(not row["fits"] for row in counted):
+        if any(row["is_past_retry"] and not row["fits"] for row in counted):
             bad = judged.where(gives_up).select(
                 F.col("payload").alias("bad_data"),
                 F.col("target").alias("target_dest"),

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from ingest.messages.envelope import parse
 from ingest.messages.fitting import Request, ask, value_as
-from ingest.messages.schemas import OUR_COLUMNS
+from ingest.messages.schemas import OUR_COLUMNS, with_ours
 from ingest.messages.targets import Target
 from ingest.messages.windows import is_past_retry, retry_number, window_of
 
@@ -87,14 +87,19 @@ def judge(messages: DataFrame, judges: Mapping[str, Judge], now: datetime) -> Da
     Returns:
         The messages with the columns of VERDICT_DDL.
     """
+    looked_at = messages.select("_message_id", "target", "payload", "processed_timestamp")
+    return messages.join(looked_at.mapInArrow(judging(judges, now), VERDICT_DDL), "_message_id")
+
+
+def judging(judges: Mapping[str, Judge], now: datetime) -> Batches:
+    """Make what a worker runs: messages in, rows of VERDICT_DDL out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = [_verdict(judges.get(row["target"]), row, now) for row in batch.to_pylist()]
             yield pa.RecordBatch.from_pylist(rows, _VERDICT)
 
-    looked_at = messages.select("_message_id", "target", "payload", "processed_timestamp")
-    return messages.join(looked_at.mapInArrow(run, VERDICT_DDL), "_message_id")
+    return run
 
 
 def _verdict(by: Judge | None, row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -150,10 +155,11 @@ class Refused:
 def refusals(judged: DataFrame) -> list[Refused]:
     """The reasons of messages that no change of a schema helps, by target and window."""
     rows = _of_one_kind(judged.where("wanted is null"), "window_start", "error").collect()
+    # Spark gives instants without a zone, in that of the machine.
     return [
         Refused(
             row["target"],
-            row["window_start"].replace(tzinfo=UTC),
+            row["window_start"].astimezone(UTC),
             row["error"],
             row["messages"],
             tuple(row["examples"]),
@@ -169,14 +175,15 @@ def typed(messages: DataFrame, schema: StructType) -> DataFrame:
         messages: With the job's own columns of a target, and payload.
         schema: Without the job's own columns.
     """
-    ours = StructType([StructField(name, kind) for name, kind in OUR_COLUMNS.items()])
-    out = StructType([*ours.fields, *schema.fields])
-    return messages.select(*OUR_COLUMNS, "payload").mapInArrow(_typing(schema, out), out)
+    return messages.select(*OUR_COLUMNS, "payload").mapInArrow(typing(schema), with_ours(schema))
 
 
-def _typing(schema: StructType, out: StructType) -> Batches:
+def typing(schema: StructType) -> Batches:
+    """Make what a worker runs: messages that fit in, rows of a target out."""
+    out = with_ours(schema)
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow = to_arrow_schema(out)
+        arrow = to_arrow_schema(out, timezone="UTC")
         for batch in batches:
             rows = []
             for row in batch.to_pylist():

@@ -267,6 +267,11 @@ def columns_written(schema: StructType) -> str:
     return ", ".join(f"`{f.name}` {written(f.dataType)}" for f in schema.fields)
 
 
+def with_ours(schema: StructType) -> StructType:
+    """The schema of a target's table: the job's own columns, then those of the messages."""
+    return StructType([*(StructField(n, t) for n, t in OUR_COLUMNS.items()), *schema.fields])
+
+
 _TOKEN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_]\w*(?:\(\s*\d+\s*,\s*\d+\s*\))?)|([<>:,]))")
 
 

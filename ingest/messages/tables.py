@@ -12,7 +12,7 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from ingest.errors import LakeInUseError
 from ingest.lake import Lake, is_table
@@ -20,12 +20,12 @@ from ingest.messages.fitting import Plan
 from ingest.messages.judging import Refused
 from ingest.messages.receiving import RECEIVED_DDL
 from ingest.messages.schemas import (
-    OUR_COLUMNS,
     changes,
     columns_written,
     merge,
     parse_type,
     plain,
+    with_ours,
     written,
 )
 from ingest.messages.targets import Target
@@ -98,6 +98,10 @@ class Tables:
             if name in _APPEND_ONLY:
                 properties["delta.appendOnly"] = "true"
             self._create("bronze", name, ddl, properties)
+        self.create_history()
+
+    def create_history(self) -> None:
+        """Create the history of schemas if it is not there yet; no Spark is needed for it."""
         path = self._lake.table_path("bronze", "schema_changes")
         if not is_table(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -113,7 +117,7 @@ class Tables:
         if is_table(self._lake.table_path("silver", target.name)):
             self.migrate(target, self.recorded(target))
         else:
-            ddl = columns_written(_with_ours(self.recorded(target)))
+            ddl = columns_written(with_ours(self.recorded(target)))
             self._create("silver", target.name, ddl, TARGET_PROPERTIES)
 
     def _create(self, schema: str, name: str, ddl: str, properties: Mapping[str, str]) -> None:
@@ -163,6 +167,12 @@ class Tables:
         merging = merging.whenMatchedDelete("not s.waits").whenMatchedUpdate(set=tried)  # type: ignore[arg-type]
         merging.whenNotMatchedInsert("s.waits", every).execute()  # type: ignore[arg-type]
 
+    def forget_waiting(self, ids: DataFrame) -> None:
+        """Take messages by their ids from those that wait."""
+        table = SparkTable.forPath(self._spark, str(self._lake.table_path("bronze", "messages_waiting")))
+        merging = table.alias("t").merge(ids.alias("s"), "t._message_id = s._message_id")
+        merging.whenMatchedDelete().execute()
+
     # -- schemas of targets
 
     def recorded(self, target: Target) -> StructType:
@@ -204,7 +214,7 @@ class Tables:
         """
         have = plain(self.read("silver", target.name).schema)
         assert isinstance(have, StructType)
-        merged = merge(have, _with_ours(schema))
+        merged = merge(have, with_ours(schema))
         if merged.conflicts:
             raise LakeInUseError(
                 f"silver.{target.name} has a column that its history in bronze.schema_changes does not: "
@@ -292,10 +302,6 @@ class Tables:
             raise LakeInUseError(
                 f"{path} was written by somebody else at the same moment. Nothing is lost; run again."
             ) from error
-
-
-def _with_ours(schema: StructType) -> StructType:
-    return StructType([*(StructField(n, t) for n, t in OUR_COLUMNS.items()), *schema.fields])
 
 
 def _change_id(target: str, window: Window, what: str) -> str:

@@ -31,7 +31,7 @@ CUSTOMERS = "silver.customer_updates"
 WAITING = "bronze.messages_waiting"
 
 
-class Killed(BaseException):
+class Killed(Exception):  # noqa: N818 (it is no error)
     """What a kill is to the tables: nothing more is written."""
 
 
