@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -274,7 +274,8 @@ def _numbers_from(number: int | Decimal, have: DataType | None) -> Sequence[Data
 def number_as(number: int | Decimal, kind: DataType) -> int | float | Decimal | None:
     """A number of JSON as a value of a type, if that says exactly the same; None if it does not.
 
-    A double says the same if it is written with the same digits: 0.1 is 0.1.
+    A double says the same if it is written with the same digits: 0.1 is 0.1. A float must be the same
+    number as that double, else it would say 0.10000000149011612 once its column is widened.
     """
     exact = Decimal(number)
     if isinstance(kind, (IntegerType, LongType)):
@@ -284,17 +285,20 @@ def number_as(number: int | Decimal, kind: DataType) -> int | float | Decimal | 
     if isinstance(number, int):
         limit = _WHOLE_IN_FLOAT if isinstance(kind, FloatType) else _WHOLE_IN_DOUBLE
         return float(number) if abs(number) <= limit else None
-    if isinstance(kind, DoubleType):
-        value = float(exact)
-        return value if np.isfinite(value) and Decimal(repr(value)) == exact else None
-    if isinstance(kind, FloatType):
-        try:
-            (single,) = struct.unpack("f", struct.pack("f", float(exact)))
-        except OverflowError:
-            return None
-        shortest = str(np.float32(single))
-        return float(single) if np.isfinite(single) and Decimal(shortest) == exact else None
-    return None
+    if not isinstance(kind, (DoubleType, FloatType)):
+        return None
+    value = float(exact)
+    if not math.isfinite(value) or Decimal(repr(value)) != exact:
+        return None
+    return value if isinstance(kind, DoubleType) or _is_float(value) else None
+
+
+def _is_float(value: float) -> bool:
+    try:
+        (single,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return False
+    return bool(single == value)
 
 
 def _as_whole(exact: Decimal, limit: int) -> int | None:
