@@ -137,6 +137,11 @@ def test_names_that_differ_by_case_are_a_conflict_that_names_both() -> None:
     assert "'Email'" in conflict.message
 
 
+def test_names_that_differ_by_case_in_what_is_added_are_a_conflict_too() -> None:
+    [conflict] = merge(schema(a="int"), schema(Id="int", ID="int")).conflicts
+    assert (conflict.path, conflict.code) == ("ID", "NAME_DIFFERS_BY_CASE")
+
+
 def test_changes_are_told_one_by_one_and_by_their_paths() -> None:
     before = schema(a="int", s="struct<x:int>", l="array<struct<y:float>>")
     after = schema(a="bigint", s="struct<x:int,z:string>", l="array<struct<y:double>>", select="boolean")
