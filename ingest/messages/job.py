@@ -313,6 +313,8 @@ class _Run:
                 continue
             with self._costing(target):
                 plan = gather(schemas[name], asked, target.max_columns)
+                if plan.after == plan.before:
+                    continue
                 self._tables.migrate(target, plan.after)
                 self._after(f"altered {name}")
                 self._tables.record(target, window, plan, self._now)
