@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql.types import StructType
+
+from ingest.cli import cli
+from ingest.cli_messages import told
+from ingest.messages import job
+from ingest.messages.fitting import Plan
+from ingest.messages.job import Counts, Outcome
+
+
+def sound() -> Counts:
+    return Counts(lines=12, repeats=1, refused=2, landed={"a": 4, "b": 2}, waiting=2, bad_data=1)
+
+
+def test_the_law_is_that_each_message_is_in_one_place() -> None:
+    assert sound().balance == 0
+    lost = sound()
+    lost.waiting -= 1
+    assert lost.balance == 1
+    assert Outcome(lost).exit_code == 1
+    # One lost and one doubled balance each other; their ids are found all the same.
+    swapped = sound()
+    swapped.astray = ["m1", "m2"]
+    assert (swapped.balance, Outcome(swapped).exit_code) == (0, 1)
+    assert Outcome(sound(), troubles=["target a: out"]).exit_code == 1
+    assert Outcome(sound()).exit_code == 0
+
+
+def test_a_run_says_where_all_messages_are_and_what_it_did() -> None:
+    empty = StructType([])
+    outcome = Outcome(sound(), 3, {"a": Plan(empty, empty, (), ())}, ["target b: out"])
+    text = "\n".join(told(outcome))
+    for part in (
+        "3 lines",
+        "all 12",
+        "4 in silver.a",
+        "2 wait",
+        "1 were given up",
+        "silver.a was altered",
+    ):
+        assert part in text
+    assert "Not done: target b: out" in text
+    assert text.endswith("Every message is in one place.")
+
+
+def test_a_broken_law_is_told_with_the_messages() -> None:
+    counts = sound()
+    counts.astray = ["m1"]
+    assert (
+        told(Outcome(counts))[-1].startswith("BROKEN: 1 or more") and "m1" in told(Outcome(counts))[-1]
+    )
+
+
+def test_the_command_takes_the_lock_and_gives_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = sound()
+    counts.astray = ["m1"]
+    seen: list[object] = []
+
+    def run(lake: object, inputs: object, targets: dict[str, object]) -> Outcome:
+        seen.extend([inputs, sorted(targets), (tmp_path / "lake/_state/writer.lock").is_file()])
+        return Outcome(counts)
+
+    monkeypatch.setattr(job, "run_messages", run)
+    result = CliRunner().invoke(cli, ["messages", "--input", "x", "--lake", str(tmp_path / "lake")])
+    assert result.exit_code == 1
+    assert seen == [("x",), ["customer_updates", "order_events"], True]
+    assert "BROKEN" in result.output
+
+
+def test_the_sample_command_writes_messages_when_asked(tmp_path: Path) -> None:
+    arguments = ["sample", "--out", str(tmp_path), "--entries", "0", "--orders", "0", "--messages", "5"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    [file] = (tmp_path / "messages").iterdir()
+    assert len(file.read_text("utf-8").splitlines()) == 5
+    assert '"lines": 5' in result.output
