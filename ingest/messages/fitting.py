@@ -295,7 +295,7 @@ def number_as(number: int | Decimal, kind: DataType) -> int | float | Decimal | 
 
 def _is_float(value: float) -> bool:
     try:
-        (single,) = struct.unpack("f", struct.pack("f", value))
+        (single,) = struct.unpack("<f", struct.pack("<f", value))
     except OverflowError:
         return False
     return bool(single == value)

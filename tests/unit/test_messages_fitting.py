@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 
 from ingest.messages.envelope import parse
-from ingest.messages.fitting import Asked, Request, ask, gather, number_as, value_as
+from ingest.messages.fitting import Asked, Request, as_instant, ask, gather, number_as, value_as
 from ingest.messages.schemas import MAX_DEPTH, columns_written, merge, parse_type
 
 WIDEST = 2000
@@ -298,6 +298,13 @@ def test_an_unknown_empty_list_inside_a_known_one_asks_for_nothing() -> None:
 
 
 # -- values
+
+
+def test_an_instant_is_given_in_utc() -> None:
+    found = as_instant("2024-02-29T10:00:00+02:00")
+    assert found is not None and (found.hour, found.tzinfo) == (8, UTC)
+    # It has no such year in UTC.
+    assert as_instant("0001-01-01T00:00:00+02:00") is None
 
 
 def test_values_are_typed_as_the_schema_says() -> None:
