@@ -66,7 +66,7 @@ _CHANGES = pa.schema(
 )
 # Statistics stand in Delta's log for good, so no column that holds a message's values has any.
 _STATISTICS = {
-    "messages": "_record_id,_message_id,is_repeat,receipt,processed_timestamp,_file_sha256,_position",
+    "messages": "_record_id,_message_id,receipt,processed_timestamp,_file_sha256,_position",
     "messages_waiting": "_message_id,_record_id,processed_timestamp,retry_number",
     "bad_data": "_message_id,_record_id,insert_time",
 }

@@ -184,6 +184,9 @@ def test_no_error_repeats_a_value() -> None:
     secret = "ES91 2100 0418"
     have = schema(a="int", d="date")
     assert secret not in asked(have, json.dumps({"a": secret, "d": secret})).error(have)
+    card = 4111111111111111
+    have = schema(a="string", d="decimal(6,2)", b="boolean")
+    assert str(card) not in asked(have, json.dumps({"a": card, "d": card, "b": card})).error(have)
 
 
 # -- properties

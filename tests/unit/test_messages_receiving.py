@@ -155,6 +155,7 @@ def test_a_target_is_read_with_its_defaults_and_without_the_jobs_columns(tmp_pat
         ({"version": "1"}, [], "lacks owner"),
         ({**SOUND, "window": 3}, [], "'window' means nothing"),
         ({**SOUND, "retry_minutes": 0}, [], "retry_minutes is 0"),
+        ({**SOUND, "schema_window_minutes": 0}, [], "must be a whole number from 1"),
         ({**SOUND, "schema_window_minutes": True}, [], "must be a whole number"),
         ({**SOUND, "schema_window_minutes": 20}, [], "window end"),
         (
