@@ -10,7 +10,7 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -269,7 +269,7 @@ def _contract(table: Mapping[str, Any], terms: Mapping[str, Any], path: Path) ->
         feed=feed,
         datasets=tuple(Dataset(**d) for d in feed["datasets"]),
         fields=tuple(_field(f) for f in terms["fields"]),
-        rules=tuple(_rule(r) for r in terms["rules"]),
+        rules=tuple(rule_of(r) for r in terms["rules"]),
         path=path,
         line=int(terms["__line__"]),
         row_tag=terms.get("row_tag"),
@@ -290,7 +290,16 @@ def _field(terms: Mapping[str, Any]) -> Field:
     )
 
 
-def _rule(terms: Mapping[str, Any], stage: str | None = None) -> Rule:
+def rule_of(terms: Mapping[str, Any], stage: str | None = None) -> Rule:
+    """Read a rule of a contract; ``rule_faults`` says what is wrong with it.
+
+    Args:
+        terms: As the YAML has it.
+        stage: At which it is asked, where the contract does not say.
+
+    Raises:
+        KeyError: It has no code.
+    """
     return Rule(
         code=str(terms["code"]),
         severity=str(terms.get("severity")),
@@ -335,7 +344,7 @@ def _child(model: Mapping[str, Any], terms: Mapping[str, Any], path: Path) -> Ch
         of=str(terms["of"]),
         expression=str(terms["from"]).strip(),
         fields=tuple(fields),
-        rules=tuple(_rule(r, stage="transformation") for r in terms["rules"]),
+        rules=tuple(rule_of(r, stage="transformation") for r in terms["rules"]),
         path=path,
         line=int(terms["__line__"]),
     )
@@ -362,10 +371,28 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
         yield from _key_faults(contract, names)
     for item in contract.fields:
         yield from _field_faults(contract, item)
+    yield from rule_faults(contract.rules, f"{contract.path}:{{}}: {contract.record_type}, ", names)
+    covered = {name for rule in contract.rules for name in rule.misfit}
+    for item in contract.fields:
+        if item.can_misfit and item.name not in covered:
+            yield (
+                f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: no rule "
+                f"lists it under misfit, so a text that is no {item.type} would become null in silence. "
+                f"Add it to one."
+            )
+
+
+def rule_faults(rules: Iterable[Rule], where: str, names: Collection[str]) -> Iterable[str]:
+    """What is wrong with rules, as far as their text tells.
+
+    Args:
+        rules: In their order.
+        where: What each fault begins with; ``{}`` stands for the rule's line.
+        names: Of the fields that may not convert.
+    """
     seen: set[str] = set()
-    covered: set[str] = set()
-    for rule in contract.rules:
-        place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}: "
+    for rule in rules:
+        place = f"{where.format(rule.line)}rule {rule.code}: "
         if not re.fullmatch(r"[A-Z][A-Z0-9_]*", rule.code):
             yield place + (
                 "a code is UPPER_SNAKE and states the fault, because people and tests refer to it. "
@@ -407,18 +434,10 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
                     f"misfit names '{name}', which is no field of the contract, so that no text of it "
                     f"could be found wanting. Fields are {', '.join(sorted(names))}."
                 )
-        covered.update(rule.misfit)
         if rule.when and (found := _VOLATILE.search(rule.when)):
             yield (
                 place + f"it uses {found.group(0)}, which is not deterministic: judged again, a record "
                 "would get another verdict. Compare with a column such as _ingested_at."
-            )
-    for item in contract.fields:
-        if item.can_misfit and item.name not in covered:
-            yield (
-                f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: no rule "
-                f"lists it under misfit, so a text that is no {item.type} would become null in silence. "
-                f"Add it to one."
             )
 
 
