@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 @click.command()
 @input_option
 @lake_option
-def messages(inputs: Sequence[str], lake_path: Path) -> None:
+@click.option(
+    "--audit",
+    type=click.Choice(["touched", "full"]),
+    default="touched",
+    show_default=True,
+    help="Look for the messages of this run, or for all and judge them again.",
+)
+def messages(inputs: Sequence[str], lake_path: Path, audit: str) -> None:
     """Take new JSON messages to their targets, and try those again that wait.
 
     Files are JSON lines: .jsonl or .ndjson, also .gz. Each start takes what is new and ends; call it at
@@ -35,7 +42,7 @@ def messages(inputs: Sequence[str], lake_path: Path) -> None:
 
     targets = load_targets(models_dir())
     with LakeLock(lake_path, "messages"):
-        outcome = run_messages(Lake(lake_path), inputs, targets)
+        outcome = run_messages(Lake(lake_path), inputs, targets, is_full_audit=audit == "full")
     for line in told(outcome):
         click.echo(line)
     sys.exit(outcome.exit_code)
@@ -46,6 +53,9 @@ def told(outcome: Outcome) -> list[str]:
     counts = outcome.counts
     lines = [f"Received {outcome.received:,} lines. Of all {counts.lines:,} that were ever received:"]
     lines += [f"  {number:>10,} in silver.{name}" for name, number in counts.landed.items()]
+    lines += [
+        f"  {number:>10,} in silver.{name}_quarantine" for name, number in counts.quarantined.items()
+    ]
     lines += [
         f"  {counts.waiting:>10,} wait, in bronze.messages_waiting",
         f"  {counts.bad_data:>10,} were given up, in bronze.bad_data",
@@ -61,6 +71,16 @@ def told(outcome: Outcome) -> list[str]:
             f"BROKEN: {len(counts.astray)} or more messages are in no place or in several, balance "
             f"{counts.balance}: {', '.join(counts.astray)}. Delete nothing, and report it."
         )
+    elif counts.is_partial:
+        lines.append(
+            "Not every message could be looked for, because of a target. Mend it, and run again."
+        )
     else:
         lines.append("Every message is in one place.")
+    if counts.differing:
+        lines.append(
+            f"DIFFERS: judged again, {len(counts.differing)} or more messages would be in the other of "
+            f"table and quarantine: {', '.join(counts.differing)}. Rules that were changed judge what "
+            f"comes after; to judge these anew, replay those in quarantine."
+        )
     return lines

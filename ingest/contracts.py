@@ -71,11 +71,12 @@ def _mapping_with_line(loader: _LineLoader, node: yaml.MappingNode) -> dict[str,
 _LineLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_with_line)
 
 
-def _without_lines(value: Any) -> Any:
+def without_lines(value: Any) -> Any:
+    """What a YAML file says, without the lines on which it says it."""
     if isinstance(value, dict):
-        return {k: _without_lines(v) for k, v in value.items() if k != "__line__"}
+        return {k: without_lines(v) for k, v in value.items() if k != "__line__"}
     if isinstance(value, list):
-        return [_without_lines(item) for item in value]
+        return [without_lines(item) for item in value]
     return value
 
 
@@ -160,7 +161,7 @@ class Contract:
     @property
     def terms_hash(self) -> str:
         """Hash of the whole contract, its schema included: has anything changed?"""
-        text = json.dumps([self.schema_ddl, _without_lines(self.terms)], sort_keys=True)
+        text = json.dumps([self.schema_ddl, without_lines(self.terms)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def claims(self, name: str) -> bool:
@@ -259,7 +260,7 @@ def _contract(table: Mapping[str, Any], terms: Mapping[str, Any], path: Path) ->
         ddl = ddl_path.read_text(encoding="utf-8").strip()
     else:
         ddl = str(terms["schema"])
-    feed = _without_lines(terms["feed"])
+    feed = without_lines(terms["feed"])
     return Contract(
         record_type=record_type,
         version=str(terms["version"]),

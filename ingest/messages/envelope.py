@@ -15,6 +15,9 @@ from ingest.messages.fitting import as_instant
 MAX_BYTES = 20_000_000
 """A longer message is refused: it would have to be held in memory several times over."""
 _KNOWN = ("target", "data", "key", "event_ts")
+MOST_NESTED = 200
+"""Objects and lists that may stand inside each other. Far more than any target takes, and far fewer
+than Python's own limit, which later steps would reach before the one that asked."""
 # Longer than any type holds, and than any double is written.
 _LONGEST_INT = 40
 _LONGEST_NUMBER = 400
@@ -125,9 +128,12 @@ def read_envelope(raw: bytes, targets: Collection[str]) -> Envelope | Refusal:
             f"does not say which of the two holds",
         )
     except RecursionError:
-        return Refusal("json_parsing", "NESTED_TOO_DEEP", "it is nested too deep to be read")
+        return _too_deep()
     except ValueError as error:
         return Refusal("json_parsing", "NOT_JSON", f"it is no JSON: {str(error)[:200]}")
+    # Most messages have so few brackets that nobody need walk through them.
+    if raw.count(b"{") + raw.count(b"[") > MOST_NESTED and _is_too_deep(found):
+        return _too_deep()
     if not isinstance(found, dict):
         return Refusal("schema_validation", "NO_OBJECT", "it is JSON, but no object")
     return _validated(found, raw, targets)
@@ -167,6 +173,24 @@ def _validated(found: dict[str, Any], raw: bytes, targets: Collection[str]) -> E
 
 def _invalid(error_type: str, error: str, target: str | None = None) -> Refusal:
     return Refusal("schema_validation", error_type, error, target)
+
+
+def _too_deep() -> Refusal:
+    return Refusal(
+        "json_parsing",
+        "NESTED_TOO_DEEP",
+        f"more than {MOST_NESTED} objects and lists stand inside each other",
+    )
+
+
+def _is_too_deep(found: Any) -> bool:
+    level = [found]
+    for _ in range(MOST_NESTED):
+        inner = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [each for items in inner for each in items if isinstance(each, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 def _storable(text: str) -> str:

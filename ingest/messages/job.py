@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -24,11 +24,13 @@ from ingest.lake import Lake
 from ingest.landing import LandingSource
 from ingest.messages.fitting import Plan, gather
 from ingest.messages.judging import Judge, judge, refusals, requests, typed
-from ingest.messages.receiving import RECEIVED_DDL, new_files, receiver
-from ingest.messages.schemas import OUR_COLUMNS, changes
-from ingest.messages.tables import Tables
-from ingest.messages.targets import Target
-from ingest.messages.windows import last_ended
+from ingest.messages.receiving import RECEIVED_DDL, Reentries, new_files, receiver
+from ingest.messages.schemas import FAILURE_REASONS, OUR_COLUMNS, changes
+from ingest.messages.tables import Receipts, Span, Tables
+from ingest.messages.targets import QUARANTINE, Target
+from ingest.messages.verdicts import clean, refused, vet_rules
+from ingest.messages.verdicts import judged as rules_asked
+from ingest.messages.windows import from_micros, last_ended
 from ingest.session import CORES, start_on
 
 log = logging.getLogger("lakehouse")
@@ -36,7 +38,16 @@ Clock = Callable[[], datetime]
 _STATE = "messages"
 _FILE_DDL = "path STRING, member STRING, name STRING, sha256 STRING"
 _CARRIED = ("_message_id", "_record_id", "target", "key", "event_ts", "processed_timestamp", "payload")
-_PLACE = ("_source_file", "_file_sha256", "_position")
+_PLACE = ("_attempt", "_source_file", "_file_sha256", "_position")
+# A message may have 20 MB: no worker gets a thousand of them at once.
+_ARROW_BYTES = 16_000_000
+_HELD = "KEY_HELD: an earlier message of its key waits"
+# Ids of messages astray that are told.
+_TOLD = 20
+_TICK = timedelta(microseconds=1)
+_DAY = timedelta(days=1) - _TICK
+# So many spans of days are asked for one by one; more than these, as one.
+_SPANS = 50
 
 
 @dataclass
@@ -47,25 +58,41 @@ class Counts:
         lines: Lines received.
         repeats: Of these, lines that repeat a message.
         refused: Messages refused at once.
-        landed: Messages in their target, by target.
+        landed: Messages in their target's table, by target.
+        quarantined: Messages in their target's quarantine, by target.
         waiting: Messages that wait.
         bad_data: Messages that were given up.
-        astray: Ids of messages that are in no place or in several, at most twenty.
+        astray: Ids of messages that are in no place or in several, at most twenty. Of those that this
+            run touched, or of all with a full audit.
+        differing: With a full audit, ids of messages whose verdict a batch over the whole history finds
+            to be another one, at most twenty.
+        is_partial: Whether a target could not be counted.
     """
 
     lines: int = 0
     repeats: int = 0
     refused: int = 0
     landed: dict[str, int] = field(default_factory=dict)
+    quarantined: dict[str, int] = field(default_factory=dict)
     waiting: int = 0
     bad_data: int = 0
     astray: list[str] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
+    is_partial: bool = False
 
     @property
     def balance(self) -> int:
-        """Messages received less messages found; 0 where the law holds."""
-        placed = self.refused + sum(self.landed.values()) + self.waiting + self.bad_data
+        """Messages received less messages found; 0 where the law holds, and where it cannot be told."""
+        if self.is_partial:
+            return 0
+        placed = self.refused + self.waiting + self.bad_data
+        placed += sum(self.landed.values()) + sum(self.quarantined.values())
         return self.lines - self.repeats - placed
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether each message is in one place, as far as it was looked at."""
+        return not (self.astray or self.differing or self.balance)
 
 
 @dataclass
@@ -87,7 +114,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """1 where a message is astray, or a file or a target could not be worked on."""
-        return 1 if self.troubles or self.counts.astray or self.counts.balance else 0
+        return 0 if self.counts.is_sound and not self.troubles else 1
 
 
 def run_messages(
@@ -96,6 +123,9 @@ def run_messages(
     targets: Mapping[str, Target],
     clock: Clock = lambda: datetime.now(UTC),
     after: Callable[[str], None] = lambda _: None,
+    *,
+    reentries: Reentries | None = None,
+    is_full_audit: bool = False,
 ) -> Outcome:
     """Take the messages that are new, and try those again that wait. The caller holds the lake's lock.
 
@@ -108,6 +138,9 @@ def run_messages(
         targets: By name.
         clock: Tells the time, once for the whole run.
         after: Called after each step that wrote something, with its name.
+        reentries: Lines that send refused messages again.
+        is_full_audit: Look for every message that was ever received, not only for those of this run, and
+            judge the whole history again in one batch.
 
     Raises:
         LakehouseError: An input names nothing, or something else that the user can mend.
@@ -119,7 +152,8 @@ def run_messages(
 
     def wake(_: DataFrame, number: int) -> None:
         try:
-            found.append(take(spark, lake, inputs, targets, clock(), after))
+            run = _Run(spark, lake, targets, clock(), after)
+            found.append(run.run(inputs, reentries or {}, is_full_audit=is_full_audit))
         except LakehouseError as error:
             failures.append(error)
         except Exception as error:
@@ -150,18 +184,6 @@ def run_messages(
     return found[-1]
 
 
-def take(
-    spark: SparkSession,
-    lake: Lake,
-    inputs: Sequence[str],
-    targets: Mapping[str, Target],
-    now: datetime,
-    after: Callable[[str], None] = lambda _: None,
-) -> Outcome:
-    """One run's work on a session that is there. See ``run_messages``."""
-    return _Run(spark, lake, targets, now, after).run(inputs)
-
-
 class _Run:
     """One run: it takes one time for everything."""
 
@@ -183,24 +205,47 @@ class _Run:
         # Targets that cannot be written to now. Their messages wait, and none is given up for it.
         self._out: dict[str, str] = {}
 
-    def run(self, inputs: Sequence[str]) -> Outcome:
+    def run(self, inputs: Sequence[str], reentries: Reentries, *, is_full_audit: bool) -> Outcome:
+        self._spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BYTES))
         self._tables.create()
         for target in self._targets.values():
-            with self._costing(target):
-                self._tables.create_target(target)
-        receipt = self._receive(inputs)
-        with self._kept(self._pending()) as pending:
-            placed = pending.where("is_placed")
-            if placed.count():
-                # A killed run wrote them and did not come to take them from those that wait.
-                self._tables.forget_waiting(placed.select("_message_id"))
-            todo = pending.where("not is_placed").drop("is_placed")
-            if todo.count():
-                self._settle(todo)
-        self._lake.write_state(_STATE, {"settled": receipt})
+            with self._costing(target.name):
+                self._tables.create_target(target, self._now)
+                vet_rules(self._spark, target, self._tables.recorded(target))
+        receipts = self._receive(inputs, reentries)
+        pending = self._pending().localCheckpoint()
+        span = _span(pending)
+        if span is not None:
+            self._work(pending, span)
+        self._lake.write_state(_STATE, {"settled": receipts.last})
         self._after("settled")
-        self._outcome.counts = count(self._tables)
+        touched = pending.select("_message_id", "target")
+        if is_full_audit:
+            messages = self._tables.read("bronze", "messages")
+            messages = messages.where("stage is null and not is_repeat")
+            touched, span = messages.select("_message_id", "target"), _span(messages)
+        self._count(receipts, touched, span)
+        if is_full_audit:
+            self._audit_rules()
         return self._outcome
+
+    def _work(self, pending: DataFrame, span: Span) -> None:
+        """Place what is pending, less what a killed run placed and did not take from those that wait.
+
+        What rows are to be placed is fixed by checkpoints. What is only cached Spark would work out anew
+        after each write to a table from which it came, and without the rows just written.
+        """
+        placed = self._tables.given_up(span)
+        for name in self._tables.target_names(self._targets):
+            with self._costing(name):
+                ids = self._tables.placed(name, span).join(pending, "_message_id", "semi")
+                placed = placed.unionByName(ids.localCheckpoint())
+        done = pending.join(placed, "_message_id", "semi").where("is_waiting")
+        if not done.isEmpty():
+            self._tables.forget_waiting(done.select("_message_id").localCheckpoint())
+        todo = pending.join(placed, "_message_id", "anti").localCheckpoint()
+        if not todo.isEmpty():
+            self._settle(todo, span)
 
     @contextmanager
     def _kept(self, rows: DataFrame) -> Iterator[DataFrame]:
@@ -211,91 +256,107 @@ class _Run:
             rows.unpersist()
 
     @contextmanager
-    def _costing(self, target: Target) -> Iterator[None]:
+    def _costing(self, target: str) -> Iterator[None]:
         """What fails about one target costs that target: its messages wait for the next run."""
         try:
             yield
         except (PySparkException, Py4JError, LakehouseError, OSError) as error:
             trouble = str(error).partition("\n")[0][:500]
-            log.error("messages: target %s: %s", target.name, trouble)
-            self._out[target.name] = trouble
-            self._outcome.troubles.append(f"target {target.name}: {trouble}")
+            log.error("messages: target %s: %s", target, trouble)
+            if target not in self._out:
+                self._outcome.troubles.append(f"target {target}: {trouble}")
+            self._out.setdefault(target, trouble)
 
     # -- receiving
 
-    def _receive(self, inputs: Sequence[str]) -> int:
-        """Append the lines of new files, in one commit, and give the number of the last receipt."""
-        messages = self._tables.read("bronze", "messages")
-        last = int(messages.agg(F.max("receipt")).first()[0] or 0)  # type: ignore[index]
-        files, failed = new_files(inputs, self._tables.known_files())
+    def _receive(self, inputs: Sequence[str], reentries: Reentries) -> Receipts:
+        """Append the lines of new files, in one commit, and say what was received so far."""
+        noted = self._tables.note_receipts(self._now, {})
+        files, failed = new_files(inputs, noted.contents)
         for error in failed:
-            log.error("messages: %s", error)
-            self._outcome.troubles.append(str(error))
+            self._fail(str(error))
         if not files:
-            return last
+            return noted
         rows = [(f.source.path, f.source.member, f.source.name, f.file_sha256) for f in files]
         lines = (
             self._spark.createDataFrame(rows, _FILE_DDL)
             .repartition(min(CORES, len(rows)), "sha256")
-            .mapInArrow(receiver(sorted(self._targets)), RECEIVED_DDL)
+            .mapInArrow(receiver(sorted(self._targets), reentries), RECEIVED_DDL)
         )
         with self._kept(lines) as lines:
-            # The first of a message is the message, the others repeat it.
-            first = (
-                lines.groupBy("_message_id")
-                .agg(F.min(F.struct("_source_file", "_position", "_record_id")).alias("first"))
-                .select("_message_id", F.col("first._record_id").alias("_first_id"))
-            )
-            known = messages.where("not is_repeat").select("_message_id", F.lit(True).alias("_is_known"))
-            rows_of = (
-                lines.join(first, "_message_id")
-                .join(known, "_message_id", "left")
-                .withColumn(
-                    "is_repeat", F.coalesce("_is_known", F.col("_first_id") != F.col("_record_id"))
-                )
-                .drop("_first_id", "_is_known")
-                .withColumn("processed_timestamp", F.lit(self._now))
-                .withColumn("receipt", F.lit(last + 1).cast("bigint"))
-                .withColumn("_pipeline_version", F.lit(pipeline_version()))
-            )
-            self._outcome.received = lines.count()
-            if self._outcome.received:
-                self._tables.insert("bronze", "messages", rows_of, "_record_id")
+            broken = lines.where("stage = 'file_read'").select("_file_sha256", "error").collect()
+            for row in broken:
+                self._fail(row["error"])
+            gone = [row["_file_sha256"] for row in broken]
+            sound = lines.where(~F.col("_file_sha256").isin(gone)) if gone else lines
+            if not sound.isEmpty():
+                self._tables.receive(self._with_repeats(sound, noted.last + 1), noted.last + 1)
         self._after("received")
-        return last + 1 if self._outcome.received else last
+        empty = {f.file_sha256: f.source.name for f in files if f.file_sha256 not in gone}
+        receipts = self._tables.note_receipts(self._now, empty)
+        self._outcome.received = receipts.lines - noted.lines
+        return receipts
+
+    def _fail(self, trouble: str) -> None:
+        log.error("messages: %s", trouble)
+        self._outcome.troubles.append(trouble)
+
+    def _with_repeats(self, lines: DataFrame, receipt: int) -> DataFrame:
+        """Say of lines which repeat a message: the first of a message is the message."""
+        first = (
+            lines.groupBy("_message_id")
+            .agg(F.min(F.struct("_source_file", "_position", "_record_id")).alias("first"))
+            .select("_message_id", F.col("first._record_id").alias("_first_id"))
+        )
+        # What says no event_ts is known by its place, and no content comes twice.
+        days = lines.select(F.expr("date_trunc('day', event_ts)").alias("day")).distinct()
+        spans = spans_of([row["day"].astimezone(UTC) for row in days.where("day is not null").collect()])
+        is_of_these_days = F.lit(False)
+        for span in spans:
+            is_of_these_days |= span.holds(F.col("event_ts"))
+        known = (
+            self._tables.read("bronze", "messages")
+            .where("not is_repeat")
+            .where(is_of_these_days)
+            .select("_message_id", F.lit(True).alias("_is_known"))
+        )
+        return (
+            lines.join(first, "_message_id")
+            .join(known, "_message_id", "left")
+            .withColumn("is_repeat", F.coalesce("_is_known", F.col("_first_id") != F.col("_record_id")))
+            .drop("_first_id", "_is_known")
+            .withColumn("processed_timestamp", F.lit(self._now))
+            .withColumn("receipt", F.lit(receipt).cast("bigint"))
+            .withColumn("_pipeline_version", F.lit(pipeline_version()))
+        )
 
     def _pending(self) -> DataFrame:
-        """Messages of receipts that no run brought to its end, and those that wait.
-
-        ``is_placed`` says of which a killed run has placed them already.
-        """
+        """Messages of receipts that no run brought to its end, and those that wait: each once."""
         settled = int(self._lake.read_state(_STATE).get("settled", 0))
         columns = (*_CARRIED, *_PLACE)
+        waiting = self._tables.read("bronze", "messages_waiting").select(*columns)
         fresh = (
             self._tables.read("bronze", "messages")
             .where((F.col("receipt") > settled) & F.expr("stage is null and not is_repeat"))
             .select(*columns)
+            .join(waiting, "_message_id", "anti")
         )
-        waiting = self._tables.read("bronze", "messages_waiting").select(*columns)
-        pending = fresh.unionByName(waiting).dropDuplicates(["_message_id"])
-        placed = self._tables.read("bronze", "bad_data").select("_message_id")
-        for name in self._tables.target_names():
-            placed = placed.unionByName(self._tables.read("silver", name).select("_message_id"))
-        placed = placed.withColumn("is_placed", F.lit(True))
-        return pending.join(placed, "_message_id", "left").na.fill({"is_placed": False})
+        return waiting.withColumn("is_waiting", F.lit(True)).unionByName(
+            fresh.withColumn("is_waiting", F.lit(False))
+        )
 
     # -- settling
 
-    def _settle(self, todo: DataFrame) -> None:
+    def _settle(self, todo: DataFrame, span: Span) -> None:
         schemas = {name: self._tables.recorded(target) for name, target in self._targets.items()}
         with self._kept(self._judged(todo, schemas)) as judged:
             wider = self._change_schemas(judged, schemas)
             if not wider:
-                self._place(judged, schemas)
+                self._place(judged, schemas, span)
                 return
         schemas |= wider
         with self._kept(self._judged(todo, schemas)) as judged:
-            self._place(judged, schemas)
+            self._place(judged, schemas, span)
 
     def _judged(self, todo: DataFrame, schemas: Mapping[str, StructType]) -> DataFrame:
         judges = {name: Judge(schemas[name], target) for name, target in self._targets.items()}
@@ -311,7 +372,7 @@ class _Run:
             window = last_ended(self._now, target.schema_window_minutes)
             if name in self._out or self._tables.was_changed_in(target, window):
                 continue
-            with self._costing(target):
+            with self._costing(name):
                 plan = gather(schemas[name], asked, target.max_columns)
                 if plan.after == plan.before:
                     continue
@@ -325,20 +386,18 @@ class _Run:
                 log.info("messages: silver.%s altered once for %d shapes: %s", name, len(asked), told)
         return wider
 
-    def _place(self, judged: DataFrame, schemas: Mapping[str, StructType]) -> None:
+    def _place(self, judged: DataFrame, schemas: Mapping[str, StructType], span: Span) -> None:
         """Write each message to where it belongs now, and then say who waits."""
         self._tables.record_refusals(self._targets, schemas, refusals(judged), self._now)
-        counted = judged.select("target", "fits", "is_past_retry").distinct().collect()
-        for name in sorted({row["target"] for row in counted if row["fits"]} - set(self._out)):
-            with self._costing(self._targets[name]):
-                rows = judged.where((F.col("target") == name) & F.col("fits"))
-                rows = rows.select(*map(self._own, OUR_COLUMNS), "payload")
-                self._tables.insert("silver", name, typed(rows, schemas[name]), "_message_id")
-                self._after(f"wrote {name}")
+        judged = self._with_held(judged)
+        counted = judged.select("target", "lands", "gives_up").distinct().collect()
+        for name in sorted({row["target"] for row in counted if row["lands"]} - set(self._out)):
+            with self._costing(name):
+                self._land(judged.where((F.col("target") == name) & F.col("lands")), name, schemas, span)
         # Also what waits for a target that was taken out of the configuration.
         is_out = ~F.col("target").isin(sorted(set(self._targets) - set(self._out)))
-        gives_up = F.expr("not fits and is_past_retry") & ~is_out
-        if any(row["is_past_retry"] and not row["fits"] for row in counted):
+        gives_up = F.col("gives_up") & ~is_out
+        if any(row["gives_up"] for row in counted):
             bad = judged.where(gives_up).select(
                 F.col("payload").alias("bad_data"),
                 F.col("target").alias("target_dest"),
@@ -348,22 +407,64 @@ class _Run:
                 *("key", "event_ts", "processed_timestamp", "_message_id", "_record_id", *_PLACE),
                 F.lit(pipeline_version()).alias("_pipeline_version"),
             )
-            self._tables.insert("bronze", "bad_data", bad, "_message_id")
+            self._tables.insert("bronze", "bad_data", bad, "processed_timestamp", span)
             self._after("wrote bad_data")
-        error = F.col("error")
+        error = F.coalesce("error", F.when(F.col("is_held"), F.lit(_HELD)))
         for name, trouble in self._out.items():
             told = F.lit(f"TARGET_OUT: {trouble}")
-            error = F.when(F.col("target") == name, F.coalesce("error", told)).otherwise(error)
-        waiting = judged.select(
+            error = F.when(F.col("target") == name, F.coalesce(error, told)).otherwise(error)
+        waits = is_out | ~(F.col("lands") | F.col("gives_up"))
+        waiting = judged.where(waits | F.col("is_waiting")).select(
             *_CARRIED,
             *_PLACE,
             "retry_number",
             error.alias("error"),
             F.lit(self._now).alias("tried_at"),
-            (is_out | (F.expr("not fits") & ~gives_up)).alias("waits"),
+            waits.alias("waits"),
         )
-        self._tables.update_waiting(waiting)
+        if not waiting.isEmpty():
+            self._tables.update_waiting(waiting)
         self._after("updated waiting")
+
+    def _with_held(self, judged: DataFrame) -> DataFrame:
+        """Say which messages land now, which are given up, and which are held behind one of their key.
+
+        A message that fits is held while one of its key that happened earlier waits, and no longer than
+        it may be retried itself.
+        """
+        gives_up = F.expr("not fits and is_past_retry")
+        waits = judged.where(
+            ~F.col("fits") & ~gives_up & F.expr("key is not null and event_ts is not null")
+        )
+        first = waits.groupBy("target", "key").agg(F.min("event_ts").alias("_first_waiting"))
+        is_held = F.coalesce(
+            F.expr("fits and not is_past_retry and event_ts > _first_waiting"), F.lit(False)
+        )
+        return (
+            judged.join(first, ["target", "key"], "left")
+            .withColumn("is_held", is_held)
+            .withColumn("lands", F.expr("fits and not is_held"))
+            .withColumn("gives_up", gives_up)
+        )
+
+    def _land(self, rows: DataFrame, name: str, schemas: Mapping[str, StructType], span: Span) -> None:
+        """Write messages of one target that fit: to its table, or to its quarantine."""
+        target = self._targets[name]
+        with self._kept(self._typed(rows, target, schemas[name])) as verdicts:
+            received = "_processed_timestamp"
+            good = clean(verdicts)
+            if not good.isEmpty():
+                self._tables.insert("silver", name, good, received, span)
+            self._after(f"wrote {name}")
+            if target.rules:
+                bad = refused(verdicts, target, pipeline_version())
+                if not bad.isEmpty():
+                    self._tables.insert("silver", target.tables[1], bad, received, span)
+                    self._after(f"wrote {target.tables[1]}")
+
+    def _typed(self, rows: DataFrame, target: Target, schema: StructType) -> DataFrame:
+        rows = rows.select(*map(self._own, OUR_COLUMNS), "payload")
+        return rules_asked(typed(rows, schema), target)
 
     def _own(self, column: str) -> Column:
         """One of the job's own columns of a target, of a message that was judged."""
@@ -373,31 +474,82 @@ class _Run:
             return F.col(column[1:]).alias(column)
         return F.col(column)
 
+    # -- counting
 
-def count(tables: Tables) -> Counts:
-    """Count where all messages are, and find those that are in no place or in several."""
-    messages = tables.read("bronze", "messages")
-    names = tables.target_names()
-    places = {"waiting": tables.read("bronze", "messages_waiting")}
-    places["bad_data"] = tables.read("bronze", "bad_data")
-    places |= {f"silver.{name}": tables.read("silver", name) for name in names}
-    places["refused"] = messages.where("stage is not null and not is_repeat")
-    found = messages.where("not is_repeat").select("_message_id", F.lit("received").alias("place"))
-    for place, rows in places.items():
-        found = found.unionByName(rows.select("_message_id", F.lit(place).alias("place")))
-    is_received = F.col("place") == "received"
-    by_id = found.groupBy("_message_id").agg(
-        F.count_if(is_received).alias("received"), F.count_if(~is_received).alias("placed")
-    )
-    astray = by_id.where("received <> 1 or placed <> 1").select("_message_id").limit(20).collect()
-    numbers = {row["place"]: row["count"] for row in found.groupBy("place").count().collect()}
-    lines = messages.count()
-    return Counts(
-        lines=lines,
-        repeats=lines - numbers.get("received", 0),
-        refused=numbers.get("refused", 0),
-        landed={name: numbers.get(f"silver.{name}", 0) for name in names},
-        waiting=numbers.get("waiting", 0),
-        bad_data=numbers.get("bad_data", 0),
-        astray=[row[0] for row in astray],
-    )
+    def _count(self, receipts: Receipts, touched: DataFrame, span: Span | None) -> None:
+        """Count where all messages are, and find those that are in no place or in several.
+
+        Delta knows how many rows a table has without reading it; ids are read of the span alone.
+
+        Args:
+            receipts: What was received.
+            touched: Messages to look for, with their target.
+            span: In which these were received.
+        """
+        counts = self._outcome.counts
+        counts.lines, counts.repeats, counts.refused = receipts.lines, receipts.repeats, receipts.refused
+        waiting = self._tables.read("bronze", "messages_waiting").select("_message_id")
+        counts.waiting = waiting.count()
+        counts.bad_data = self._tables.read("bronze", "bad_data").count()
+        places = waiting if span is None else waiting.unionByName(self._tables.given_up(span))
+        for name in self._tables.target_names(self._targets):
+            with self._costing(name):
+                counts.landed[name] = self._tables.read("silver", name).count()
+                if self._tables.has("silver", f"{name}{QUARANTINE}"):
+                    rows = self._tables.read("silver", f"{name}{QUARANTINE}").count()
+                    counts.quarantined[name] = rows
+                if span is not None:
+                    ids = self._tables.placed(name, span).join(touched, "_message_id", "semi")
+                    places = places.unionByName(ids.localCheckpoint())
+        # What a target that is out holds of a message that waits for it is found when it is back.
+        counts.is_partial = bool(self._out)
+        if span is None:
+            return
+        touched = touched.where(~F.col("target").isin(sorted(self._out))).select("_message_id")
+        found = places.join(touched, "_message_id", "semi").withColumn("n", F.lit(1))
+        found = found.unionByName(touched.withColumn("n", F.lit(0)))
+        odd = found.groupBy("_message_id").agg(F.sum("n").alias("n")).where("n <> 1")
+        counts.astray = [row[0] for row in odd.select("_message_id").limit(_TOLD).collect()]
+
+    def _audit_rules(self) -> None:
+        """Judge all that landed once more, in one batch, and compare with what the stream decided."""
+        for name, target in self._targets.items():
+            if not target.rules or name in self._out:
+                continue
+            with self._costing(name):
+                messages = self._tables.read("bronze", "messages").where(F.col("target") == name)
+                landed = self._tables.read("silver", name).select("_message_id", F.lit(0).alias("was"))
+                bad = self._tables.read("silver", target.tables[1])
+                bad = bad.select("_message_id", F.lit(1).alias("was"))
+                decided = landed.unionByName(bad)
+                rows = messages.where("stage is null and not is_repeat").join(
+                    decided, "_message_id", "semi"
+                )
+                rows = rows.withColumn("retry_number", F.lit(0))
+                verdicts = self._typed(rows, target, self._tables.recorded(target))
+                again = verdicts.select(
+                    "_message_id", (F.size(FAILURE_REASONS) > 0).cast("int").alias("is")
+                )
+                other = decided.join(again, "_message_id").where("was <> is").select("_message_id")
+                self._outcome.counts.differing += [row[0] for row in other.limit(_TOLD).collect()]
+
+
+def _span(messages: DataFrame) -> Span | None:
+    """From the first to the last instant at which messages were received; None for no messages."""
+    at = F.unix_micros("processed_timestamp")
+    found = messages.agg(F.min(at), F.max(at)).first()
+    if found is None or found[0] is None:
+        return None
+    return Span(from_micros(found[0]), from_micros(found[1]))
+
+
+def spans_of(days: Sequence[datetime]) -> list[Span]:
+    """Days as spans of time, those that follow each other as one; few, or one for all."""
+    spans: list[Span] = []
+    for day in sorted(days):
+        end = day + _DAY
+        if spans and day - spans[-1].last <= _TICK:
+            spans[-1] = Span(spans[-1].first, end)
+        else:
+            spans.append(Span(day, end))
+    return spans if len(spans) <= _SPANS else [Span(spans[0].first, spans[-1].last)]

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ingest.messages.envelope import parse
 from ingest.messages.fitting import Request, ask, value_as
-from ingest.messages.schemas import OUR_COLUMNS, with_ours
+from ingest.messages.schemas import OUR_COLUMNS, PAYLOAD, with_ours
 from ingest.messages.targets import Target
-from ingest.messages.windows import is_past_retry, retry_number, window_of
+from ingest.messages.windows import from_micros, is_past_retry, retry_number, window_of
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -128,6 +128,7 @@ def _of_one_kind(judged: DataFrame, *columns: str) -> DataFrame:
             F.slice(F.sort_array(F.collect_list("_message_id")), 1, EXAMPLES).alias("examples"),
         )
         .orderBy("target", "first", *columns)
+        .drop("first")
     )
 
 
@@ -154,12 +155,12 @@ class Refused:
 
 def refusals(judged: DataFrame) -> list[Refused]:
     """The reasons of messages that no change of a schema helps, by target and window."""
-    rows = _of_one_kind(judged.where("wanted is null"), "window_start", "error").collect()
-    # Spark gives instants without a zone, in that of the machine.
+    judged = judged.where("wanted is null").withColumn("began", F.unix_micros("window_start"))
+    rows = _of_one_kind(judged, "began", "error").collect()
     return [
         Refused(
             row["target"],
-            row["window_start"].astimezone(UTC),
+            from_micros(row["began"]),
             row["error"],
             row["messages"],
             tuple(row["examples"]),
@@ -169,26 +170,30 @@ def refusals(judged: DataFrame) -> list[Refused]:
 
 
 def typed(messages: DataFrame, schema: StructType) -> DataFrame:
-    """Give the rows of a target that messages make which fit its schema.
+    """Give the rows of a target that messages make which fit its schema, and their text as ``PAYLOAD``.
 
     Args:
         messages: With the job's own columns of a target, and payload.
         schema: Without the job's own columns.
     """
-    return messages.select(*OUR_COLUMNS, "payload").mapInArrow(typing(schema), with_ours(schema))
+    return messages.select(*OUR_COLUMNS, "payload").mapInArrow(typing(schema), _with_payload(schema))
+
+
+def _with_payload(schema: StructType) -> StructType:
+    return StructType([*with_ours(schema).fields, StructField(PAYLOAD, StringType())])
 
 
 def typing(schema: StructType) -> Batches:
     """Make what a worker runs: messages that fit in, rows of a target out."""
-    out = with_ours(schema)
+    out = _with_payload(schema)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow = to_arrow_schema(out, timezone="UTC")
         for batch in batches:
             rows = []
             for row in batch.to_pylist():
-                data = value_as(parse(row.pop("payload"))["data"], schema)
-                rows.append({**row, **data})
+                text = row.pop("payload")
+                rows.append({**row, **value_as(parse(text)["data"], schema), PAYLOAD: text})
             yield pa.RecordBatch.from_pylist(rows, arrow)
 
     return run

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import io
+import zipfile
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +25,8 @@ _BATCH_BYTES = 4_000_000
 RECEIVED_DDL = (
     "_record_id STRING, _message_id STRING, target STRING, key STRING, event_ts TIMESTAMP, "
     "stage STRING, error_type STRING, error STRING, payload STRING, _payload_bytes BINARY, "
-    "_unparsed ARRAY<STRING>, _source_file STRING, _file_sha256 STRING, _position BIGINT, "
-    "_byte_offset BIGINT, _byte_length BIGINT"
+    "_unparsed ARRAY<STRING>, _supersedes STRING, _attempt INT, _source_file STRING, "
+    "_file_sha256 STRING, _position BIGINT, _byte_offset BIGINT, _byte_length BIGINT"
 )
 _RECEIVED = pa.schema(
     [
@@ -39,6 +41,8 @@ _RECEIVED = pa.schema(
         ("payload", pa.string()),
         ("_payload_bytes", pa.binary()),
         ("_unparsed", pa.list_(pa.string())),
+        ("_supersedes", pa.string()),
+        ("_attempt", pa.int32()),
         ("_source_file", pa.string()),
         ("_file_sha256", pa.string()),
         ("_position", pa.int64()),
@@ -63,6 +67,25 @@ class Line:
     offset: int
     length: int
     raw: bytes | None
+
+
+@dataclass(frozen=True)
+class Again:
+    """A line that sends a refused message again.
+
+    Attributes:
+        supersedes: Record id of that message.
+        attempt: Which time at the gate this is, from 2.
+        is_corrected: Whether its text is another one.
+    """
+
+    supersedes: str
+    attempt: int
+    is_corrected: bool
+
+
+Reentries = Mapping[str, Mapping[int, Again]]
+"""What sends messages again: lines by the sha256 of their file and their number in it."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +155,13 @@ def cut(stream: io.BufferedIOBase, longest: int = MAX_BYTES) -> Iterator[Line]:
             yield Line(position, start, length, raw)
 
 
-def received(line: Line, source_file: str, file_sha256: str, targets: Collection[str]) -> dict[str, Any]:
+def received(
+    line: Line,
+    source_file: str,
+    file_sha256: str,
+    targets: Collection[str],
+    again: Again | None = None,
+) -> dict[str, Any]:
     """Give the row of ``bronze.messages`` that a line makes, but for what the driver knows alone."""
     place = f"{file_sha256}|{line.position}"
     row: dict[str, Any] = dict.fromkeys(_RECEIVED.names)
@@ -143,6 +172,8 @@ def received(line: Line, source_file: str, file_sha256: str, targets: Collection
         "_position": line.position,
         "_byte_offset": line.offset,
         "_byte_length": line.length,
+        "_supersedes": again.supersedes if again else None,
+        "_attempt": again.attempt if again else 1,
     }
     if line.raw is None:
         said = f"it has {line.length:,} bytes; {MAX_BYTES:,} is the most"
@@ -158,30 +189,56 @@ def received(line: Line, source_file: str, file_sha256: str, targets: Collection
         return row | {"target": found.target, "_message_id": message_id(line.raw, None, place)}
     row |= {"target": found.target, "key": found.key, "event_ts": found.event_ts}
     row["_unparsed"] = list(found.unknown)
-    return row | {"_message_id": message_id(line.raw, found.event_ts, place)}
+    # Sent again in the same words on purpose it is no repeat; the place makes it another message.
+    is_told_anew = again is not None and not again.is_corrected
+    event_ts = None if is_told_anew else found.event_ts
+    return row | {"_message_id": message_id(line.raw, event_ts, place)}
 
 
 def receiver(
-    targets: Collection[str],
+    targets: Collection[str], reentries: Reentries | None = None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make what a worker runs: rows of (path, member, name, sha256) in, rows of RECEIVED_DDL out."""
+    """Make what a worker runs: rows of (path, member, name, sha256) in, rows of RECEIVED_DDL out.
+
+    A file that cannot be read to its end costs that file: its last row has the stage ``file_read``,
+    and none of its rows count.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.to_pylist():
-                yield from _rows_of(file, targets)
+                try:
+                    yield from _rows_of(file, targets, (reentries or {}).get(file["sha256"], {}))
+                except (FileReadError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+                    yield pa.RecordBatch.from_pylist([_unreadable(file, error)], _RECEIVED)
 
     return run
 
 
-def _rows_of(file: Mapping[str, Any], targets: Collection[str]) -> Iterator[pa.RecordBatch]:
+def _unreadable(file: Mapping[str, Any], error: Exception) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(_RECEIVED.names)
+    kind = error.error_type if isinstance(error, FileReadError) else "UNREADABLE"
+    told = str(error) if isinstance(error, FileReadError) else f"{file['name']}: {error}"
+    return row | {
+        "stage": "file_read",
+        "error_type": kind,
+        "error": told,
+        "_source_file": file["name"],
+        "_file_sha256": file["sha256"],
+    }
+
+
+def _rows_of(
+    file: Mapping[str, Any], targets: Collection[str], again: Mapping[int, Again]
+) -> Iterator[pa.RecordBatch]:
     rows: list[dict[str, Any]] = []
     size = 0
     source = Source(file["path"], file["member"])
     with source.open() as stream:
         digested = _Digested(stream)
         for line in cut(io.BufferedReader(digested)):
-            rows.append(received(line, file["name"], file["sha256"], targets))
+            sent_again = again.get(line.position)
+            rows.append(received(line, file["name"], file["sha256"], targets, sent_again))
             size += 1000 + line.length
             if size > _BATCH_BYTES:
                 yield pa.RecordBatch.from_pylist(rows, _RECEIVED)

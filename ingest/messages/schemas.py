@@ -69,6 +69,11 @@ OUR_COLUMNS = {
 """The columns that the job itself adds to a target, before those of the messages."""
 
 
+PAYLOAD, FAILURE_REASONS = "_payload", "_failure_reasons"
+"""Columns that rows have beside these while rules judge them."""
+_RESERVED = {*OUR_COLUMNS, PAYLOAD, FAILURE_REASONS}
+
+
 @dataclass(frozen=True, order=True)
 class Conflict:
     """Why a message does not fit a schema, and no widening helps.
@@ -210,7 +215,7 @@ def name_conflict(path: str, name: str, *, is_top: bool) -> Conflict | None:
             "NAME_NOT_ALLOWED",
             "no column's name holds a blank, a dot, a backtick, a control character or any of ,;{}()=",
         )
-    if is_top and name.lower() in OUR_COLUMNS:
+    if is_top and name.lower() in _RESERVED:
         return Conflict(path, "NAME_NOT_ALLOWED", "a column of that name is there for the job's own use")
     return None
 

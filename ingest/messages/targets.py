@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +11,23 @@ from typing import Any
 
 from pyspark.sql.types import StructField, StructType
 
-from ingest.contracts import document
+from ingest.contracts import Rule, document, rule_faults, rule_of, without_lines
 from ingest.errors import ContractError
 from ingest.messages.schemas import OUR_COLUMNS, column_count, name_conflict, parse_type
 
 SOURCE = "message_targets"
 """Name of the dbt source whose tables are targets."""
-_KEYS = {"version", "owner", "schema_window_minutes", "retry_minutes", "max_columns", "__line__"}
+QUARANTINE = "_quarantine"
+"""What the table of refused rows is called after its target's name."""
+_KEYS = {
+    "version",
+    "owner",
+    "schema_window_minutes",
+    "retry_minutes",
+    "max_columns",
+    "rules",
+    "__line__",
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class Target:
         schema_window_minutes: For how long changes are gathered.
         retry_minutes: For how long a message that does not fit is retried.
         max_columns: How many columns of single values it may have.
+        rules: What is refused of the rows that fit, in their order.
+        terms_hash: Of the whole contract.
     """
 
     name: str
@@ -39,6 +53,18 @@ class Target:
     schema_window_minutes: int = 3
     retry_minutes: int = 15
     max_columns: int = 2000
+    rules: tuple[Rule, ...] = ()
+    terms_hash: str = ""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables in ``silver`` that its messages stand in: one, or two if there are rules."""
+        return (self.name, f"{self.name}{QUARANTINE}") if self.rules else (self.name,)
+
+    @property
+    def verdict_contract(self) -> str:
+        """Version and hash of what decides a verdict."""
+        return f"{self.version}+{self.terms_hash[:12]}"
 
 
 def load_targets(folder: Path) -> dict[str, Target]:
@@ -52,11 +78,16 @@ def load_targets(folder: Path) -> dict[str, Target]:
     for path in sorted(folder.glob("*.yml")):
         for source in document(path).get("sources", []):
             for table in source.get("tables", []) if source.get("name") == SOURCE else ():
+                if (table.get("config") or {}).get("meta", {}).get("quarantine_of"):
+                    # Described for readers; what it holds follows from its target.
+                    continue
                 place = f"{path}:{table['__line__']}: target {table['name']}: "
                 try:
-                    found[table["name"]] = _target(table)
+                    found[table["name"]] = _target(table, path)
                 except ContractError as error:
                     faults.append(place + str(error))
+    if clash := sorted({n for t in found.values() for n in t.tables[1:]} & set(found)):
+        faults.append(f"target {clash[0]}: another target's quarantine has that name. Rename it.")
     if faults:
         raise ContractError("Targets of messages that cannot work:\n  " + "\n  ".join(faults))
     if not found:
@@ -67,7 +98,7 @@ def load_targets(folder: Path) -> dict[str, Target]:
     return found
 
 
-def _target(table: Mapping[str, Any]) -> Target:
+def _target(table: Mapping[str, Any], path: Path) -> Target:
     terms = (table.get("config") or {}).get("meta", {}).get("target")
     if not isinstance(terms, Mapping):
         raise ContractError("it has no config.meta.target, which says owner and windows.")
@@ -90,6 +121,10 @@ def _target(table: Mapping[str, Any]) -> Target:
         version=str(terms["version"]),
         owner=str(terms["owner"]),
         schema=StructType(list(_columns(table.get("columns") or ()))),
+        rules=_rules(terms.get("rules") or (), f"{path}:{{}}: target {table['name']}, "),
+        terms_hash=hashlib.sha256(
+            json.dumps(without_lines(table), sort_keys=True, default=str).encode()
+        ).hexdigest(),
         **numbers,
     )
     if target.retry_minutes < target.schema_window_minutes:
@@ -100,6 +135,21 @@ def _target(table: Mapping[str, Any]) -> Target:
     if column_count(target.schema) > target.max_columns:
         raise ContractError("it has more columns than its max_columns. Raise that.")
     return target
+
+
+def _rules(terms: Any, where: str) -> tuple[Rule, ...]:
+    rules = tuple(rule_of(rule) for rule in terms)
+    faults = list(rule_faults(rules, where, ()))
+    for rule in rules:
+        place = f"{where.format(rule.line)}rule {rule.code}: "
+        if rule.severity != "quarantine" or rule.stops:
+            faults.append(
+                place + "a target's rules have the severity quarantine and stop nothing: a row is in "
+                "the table or in its quarantine."
+            )
+    if faults:
+        raise ContractError("its rules cannot work:\n    " + "\n    ".join(faults))
+    return rules
 
 
 def _columns(columns: Any) -> Iterator[StructField]:

@@ -8,6 +8,14 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def from_micros(number: int) -> datetime:
+    """Give an instant from microseconds since 1970.
+
+    Instants that Spark collects have no zone, and where clocks are set back two of them are one text.
+    """
+    return _EPOCH + timedelta(microseconds=number)
+
+
 @dataclass(frozen=True, order=True)
 class Window:
     """A span of time in which changes are gathered: its start belongs to it, its end does not."""

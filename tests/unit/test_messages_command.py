@@ -12,7 +12,15 @@ from ingest.messages.job import Counts, Outcome
 
 
 def sound() -> Counts:
-    return Counts(lines=12, repeats=1, refused=2, landed={"a": 4, "b": 2}, waiting=2, bad_data=1)
+    return Counts(
+        lines=15,
+        repeats=1,
+        refused=2,
+        landed={"a": 4, "b": 2},
+        quarantined={"b": 3},
+        waiting=2,
+        bad_data=1,
+    )
 
 
 def test_the_law_is_that_each_message_is_in_one_place() -> None:
@@ -35,8 +43,9 @@ def test_a_run_says_where_all_messages_are_and_what_it_did() -> None:
     text = "\n".join(told(outcome))
     for part in (
         "3 lines",
-        "all 12",
+        "all 15",
         "4 in silver.a",
+        "3 in silver.b_quarantine",
         "2 wait",
         "1 were given up",
         "silver.a was altered",
@@ -44,6 +53,21 @@ def test_a_run_says_where_all_messages_are_and_what_it_did() -> None:
         assert part in text
     assert "Not done: target b: out" in text
     assert text.endswith("Every message is in one place.")
+
+
+def test_what_could_not_be_counted_is_told_and_no_law_is_called_broken_for_it() -> None:
+    counts = sound()
+    counts.landed, counts.is_partial = {"a": 4}, True
+    outcome = Outcome(counts, troubles=["target b: out"])
+    assert (counts.balance, outcome.exit_code) == (0, 1)
+    assert told(outcome)[-1].startswith("Not every message could be looked for")
+
+
+def test_a_verdict_that_a_batch_finds_otherwise_is_told() -> None:
+    counts = sound()
+    counts.differing = ["m7"]
+    assert Outcome(counts).exit_code == 1
+    assert told(Outcome(counts))[-1].startswith("DIFFERS") and "m7" in told(Outcome(counts))[-1]
 
 
 def test_a_broken_law_is_told_with_the_messages() -> None:
@@ -61,14 +85,14 @@ def test_the_command_takes_the_lock_and_gives_the_exit_code(
     counts.astray = ["m1"]
     seen: list[object] = []
 
-    def run(lake: object, inputs: object, targets: dict[str, object]) -> Outcome:
-        seen.extend([inputs, sorted(targets), (tmp_path / "lake/_state/writer.lock").is_file()])
+    def run(lake: object, inputs: object, targets: dict[str, object], **more: object) -> Outcome:
+        seen.extend([more, inputs, sorted(targets), (tmp_path / "lake/_state/writer.lock").is_file()])
         return Outcome(counts)
 
     monkeypatch.setattr(job, "run_messages", run)
     result = CliRunner().invoke(cli, ["messages", "--input", "x", "--lake", str(tmp_path / "lake")])
     assert result.exit_code == 1
-    assert seen == [("x",), ["customer_updates", "order_events"], True]
+    assert seen == [{"is_full_audit": False}, ("x",), ["customer_updates", "order_events"], True]
     assert "BROKEN" in result.output
 
 

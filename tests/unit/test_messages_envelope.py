@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.messages.envelope import MAX_BYTES, Envelope, Refusal, message_id, read_envelope
+from ingest.messages.envelope import (
+    MAX_BYTES,
+    MOST_NESTED,
+    Envelope,
+    Refusal,
+    message_id,
+    read_envelope,
+)
 
 TARGETS = ("customer_updates", "order_events")
 
@@ -121,3 +128,16 @@ def test_without_it_equal_texts_in_two_places_are_two_messages() -> None:
     assert message_id(b"x", None, "file|1") != message_id(b"x", None, "file|2")
     assert message_id(b"x", None, "file|1") == message_id(b"x", None, "file|1")
     assert message_id(b"x", None, "file|1") != message_id(b"x", INSTANT, "file|1")
+
+
+def nested(depth: int, beside: str) -> bytes:
+    return f'{{"target": "a", "data": {{"x": {"[" + beside}{"[" * depth}{"]" * depth}]}}}}'.encode()
+
+
+@pytest.mark.parametrize("beside", ["", '"\\u00e9",'])
+def test_what_is_nested_too_deep_is_refused_long_before_a_later_step_would_fail(beside: str) -> None:
+    # Three levels are those of the message, of data and of the list around.
+    assert isinstance(read_envelope(nested(MOST_NESTED - 3, beside), ["a"]), Envelope)
+    for depth in (MOST_NESTED - 2, *range(980, 1000), 100_000):
+        found = read_envelope(nested(depth, beside), ["a"])
+        assert isinstance(found, Refusal) and found.error_type == "NESTED_TOO_DEEP"

@@ -109,6 +109,7 @@ def test_rows_of_a_target_are_typed_and_keep_the_jobs_columns() -> None:
             "x": Decimal("1.50"),
             "s": {"b": [date(2024, 1, 1)]},
             "i": datetime(2024, 1, 1, tzinfo=UTC),
+            "_payload": row["payload"],
         }
     ]
 
@@ -180,6 +181,16 @@ def test_a_window_is_recorded_once_and_the_last_one_counts(tmp_path: Path) -> No
     history.tables.record(PARCELS, later, plan(schema(c="int"), first.after), CAME)
     assert len(history.rows()) == 2
     assert history.tables.recorded(PARCELS).fieldNames() == ["a", "d", "b", "c"]
+
+
+def test_what_a_target_is_does_not_hang_on_the_clock(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    first = plan(schema(b="int"))
+    history.tables.record(PARCELS, WINDOW, first, at("12:00:00"))
+    # The clock was set back meanwhile.
+    second = plan(schema(b="bigint"), first.after)
+    history.tables.record(PARCELS, Window(at("09:00:00"), at("09:03:00")), second, at("09:04:00"))
+    assert history.tables.recorded(PARCELS)["b"].dataType.simpleString() == "bigint"
 
 
 def test_a_refusal_is_recorded_once_per_window_and_reason_and_changes_nothing(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import ContractError, FileReadError, InputError
-from ingest.messages.receiving import cut, new_files, received, receiver
+from ingest.errors import ContractError, InputError
+from ingest.messages.receiving import Again, cut, new_files, received, receiver
 from ingest.messages.sample import SHARES, generate_messages
 from ingest.messages.targets import load_targets
 from ingest.transform import models_dir
@@ -96,15 +96,31 @@ def run_receiver(path: Path, digest: str) -> list[dict[str, object]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_a_worker_gives_a_row_per_line_and_refuses_a_file_that_changed(tmp_path: Path) -> None:
+def test_a_worker_gives_a_row_per_line_and_a_broken_file_costs_that_file(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     content = b'{"target": "order_events", "data": {}, "event_ts": "2024-05-01T10:00:00Z"}\n{\n'
     path.write_bytes(gzip.compress(content))
     rows = run_receiver(path, hashlib.sha256(content).hexdigest())
     assert [row["_position"] for row in rows] == [1, 2]
     assert len({row["_record_id"] for row in rows}) == 2
-    with pytest.raises(FileReadError, match="changed while it was read"):
-        run_receiver(path, "0" * 64)
+    changed = run_receiver(path, "0" * 64)[-1]
+    assert (changed["stage"], changed["error_type"]) == ("file_read", "CHANGED_WHILE_READ")
+    assert (changed["_file_sha256"], changed["_message_id"]) == ("0" * 64, None)
+    path.write_bytes(gzip.compress(b"{}\n" * 1000)[:-20])
+    assert run_receiver(path, "1" * 64)[-1]["stage"] == "file_read"
+    path.unlink()
+    assert run_receiver(path, "1" * 64)[-1]["error_type"] == "UNREADABLE"
+
+
+def test_a_message_that_is_sent_again_is_no_repeat_and_says_whom_it_follows() -> None:
+    raw = b'{"target": "order_events", "data": {}, "event_ts": "2024-05-01T10:00:00Z"}'
+    [line] = cut(io.BytesIO(raw))
+    first = received(line, "a.jsonl", "f" * 64, TARGETS)
+    again = received(line, "b.jsonl", "e" * 64, TARGETS, Again("r1", 2, is_corrected=False))
+    corrected = received(line, "b.jsonl", "e" * 64, TARGETS, Again("r1", 2, is_corrected=True))
+    assert first["_message_id"] == corrected["_message_id"] != again["_message_id"]
+    assert (first["_supersedes"], first["_attempt"]) == (None, 1)
+    assert (again["_supersedes"], again["_attempt"]) == ("r1", 2)
 
 
 # -- the sample
@@ -139,6 +155,16 @@ def write(folder: Path, target: dict[str, object] | None, columns: list[dict[str
 
 
 SOUND: dict[str, object] = {"version": "1.0.0", "owner": "depot"}
+RULE: dict[str, object] = {
+    "code": "NO_ID",
+    "when": "id is null",
+    "severity": "quarantine",
+    "on_null": "refuse",
+    "stage": "business_rule",
+    "reason": "key",
+    "why": "No one can be told from another.",
+    "fix": "Add the id.",
+}
 
 
 def test_a_target_is_read_with_its_defaults_and_without_the_jobs_columns(tmp_path: Path) -> None:
@@ -165,6 +191,10 @@ def test_a_target_is_read_with_its_defaults_and_without_the_jobs_columns(tmp_pat
         ),
         (SOUND, [{"name": "a", "data_type": "text"}], "'text', which is no type"),
         (SOUND, [{"name": "a"}], "no data_type"),
+        ({**SOUND, "rules": [{**RULE, "on_null": None}]}, [], "rule NO_ID: on_null is missing"),
+        ({**SOUND, "rules": [RULE, RULE]}, [], "the code is there twice"),
+        ({**SOUND, "rules": [{**RULE, "severity": "warn"}]}, [], "severity quarantine"),
+        ({**SOUND, "rules": [{**RULE, "when": "rand() > 1"}]}, [], "not deterministic"),
         (SOUND, [{"name": "a b", "data_type": "int"}], "cannot be"),
         (SOUND, [{"name": "a", "data_type": "int"}, {"name": "A", "data_type": "int"}], "there twice"),
     ],
@@ -175,6 +205,19 @@ def test_a_target_that_cannot_work_is_told_with_its_file(
     with pytest.raises(ContractError, match=r"m\.yml:1: target parcels") as told:
         load_targets(write(tmp_path, target, columns))
     assert said in str(told.value)
+
+
+def test_a_target_with_rules_has_a_quarantine_that_no_other_target_may_be(tmp_path: Path) -> None:
+    columns = [{"name": "id", "data_type": "string"}]
+    target = load_targets(write(tmp_path, {**SOUND, "rules": [RULE]}, columns))["parcels"]
+    assert target.tables == ("parcels", "parcels_quarantine")
+    assert [rule.code for rule in target.rules] == ["NO_ID"]
+    second = json.loads((tmp_path / "m.yml").read_text())
+    table = dict(second["sources"][0]["tables"][0], name="parcels_quarantine")
+    second["sources"][0]["tables"].append(table)
+    (tmp_path / "m.yml").write_text(json.dumps(second))
+    with pytest.raises(ContractError, match="another target's quarantine"):
+        load_targets(tmp_path)
 
 
 def test_a_folder_without_targets_is_told(tmp_path: Path) -> None:
