@@ -136,7 +136,7 @@
     cast(null as string) as batch_id,
     detected_at as _judged_at,
     payload,
-    1 as attempt
+    _attempt as attempt
   from silver.{{ name }}_quarantine
   where {{ is_about_new('detected_at', "record_type = '" ~ name ~ "'") }}
 {% endmacro %}

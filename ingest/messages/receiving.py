@@ -28,7 +28,7 @@ RECEIVED_DDL = (
     "_unparsed ARRAY<STRING>, _supersedes STRING, _attempt INT, _source_file STRING, "
     "_file_sha256 STRING, _position BIGINT, _byte_offset BIGINT, _byte_length BIGINT"
 )
-_RECEIVED = pa.schema(
+RECEIVED = pa.schema(
     [
         ("_record_id", pa.string()),
         ("_message_id", pa.string()),
@@ -164,7 +164,7 @@ def received(
 ) -> dict[str, Any]:
     """Give the row of ``bronze.messages`` that a line makes, but for what the driver knows alone."""
     place = f"{file_sha256}|{line.position}"
-    row: dict[str, Any] = dict.fromkeys(_RECEIVED.names)
+    row: dict[str, Any] = dict.fromkeys(RECEIVED.names)
     row |= {
         "_record_id": hashlib.sha256(f"messages|{place}".encode()).hexdigest(),
         "_source_file": source_file,
@@ -210,13 +210,13 @@ def receiver(
                 try:
                     yield from _rows_of(file, targets, (reentries or {}).get(file["sha256"], {}))
                 except (FileReadError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-                    yield pa.RecordBatch.from_pylist([_unreadable(file, error)], _RECEIVED)
+                    yield pa.RecordBatch.from_pylist([_unreadable(file, error)], RECEIVED)
 
     return run
 
 
 def _unreadable(file: Mapping[str, Any], error: Exception) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(_RECEIVED.names)
+    row: dict[str, Any] = dict.fromkeys(RECEIVED.names)
     kind = error.error_type if isinstance(error, FileReadError) else "UNREADABLE"
     told = str(error) if isinstance(error, FileReadError) else f"{file['name']}: {error}"
     return row | {
@@ -241,7 +241,7 @@ def _rows_of(
             rows.append(received(line, file["name"], file["sha256"], targets, sent_again))
             size += 1000 + line.length
             if size > _BATCH_BYTES:
-                yield pa.RecordBatch.from_pylist(rows, _RECEIVED)
+                yield pa.RecordBatch.from_pylist(rows, RECEIVED)
                 rows, size = [], 0
     if digested.digest.hexdigest() != file["sha256"]:
         raise FileReadError(
@@ -250,7 +250,7 @@ def _rows_of(
             f"under their names when they are whole; the next run takes it.",
         )
     if rows:
-        yield pa.RecordBatch.from_pylist(rows, _RECEIVED)
+        yield pa.RecordBatch.from_pylist(rows, RECEIVED)
 
 
 class _Digested(io.RawIOBase):

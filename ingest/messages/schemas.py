@@ -62,6 +62,7 @@ OUR_COLUMNS = {
     "_processed_timestamp": TimestampType(),
     "_retry_number": IntegerType(),
     "_landed_at": TimestampType(),
+    "_attempt": IntegerType(),
     "_source_file": StringType(),
     "_file_sha256": StringType(),
     "_position": LongType(),

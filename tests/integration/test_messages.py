@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from conftest import rows
+from click.testing import CliRunner
+from conftest import copy_golden, rows
 
+from ingest.cli import cli
 from ingest.cli_messages import told
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
@@ -24,7 +26,9 @@ from ingest.lock import LakeLock
 from ingest.messages.job import Outcome, run_messages
 from ingest.messages.tables import Tables
 from ingest.messages.targets import load_targets
-from ingest.transform import models_dir
+from ingest.office.actions import Note
+from ingest.replay import ReplayOptions, run_replay
+from ingest.transform import invoke_dbt, models_dir
 
 TARGETS = load_targets(models_dir())
 CUSTOMERS = "silver.customer_updates"
@@ -39,19 +43,20 @@ def at(clock: str) -> datetime:
     return datetime.fromisoformat(f"2024-05-01T{clock}+00:00")
 
 
-def customer(key: str, **data: object) -> str:
+def customer(key: str, event: str = "08:00:00", **data: object) -> str:
     return json.dumps(
         {
             "target": "customer_updates",
             "key": key,
-            "event_ts": "2024-05-01T08:00:00Z",
+            "event_ts": f"2024-05-01T{event}Z",
             "data": {"customer_id": key, **data},
         }
     )
 
 
-def order(key: str, amount: float) -> str:
-    return json.dumps({"target": "order_events", "data": {"order_id": key, "amount": amount}})
+def order(key: str | None, amount: float) -> str:
+    data = {"order_id": key, "amount": amount, "event_ts": "2024-05-01T08:00:00Z"}
+    return json.dumps({"target": "order_events", "data": data})
 
 
 def deep(depth: int) -> object:
@@ -69,13 +74,22 @@ class Story:
     def send(self, name: str, *lines: str) -> None:
         (self.landing / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
-    def run(self, clock: str, killed_after: str | None = None) -> Outcome:
+    def run(
+        self, clock: str, killed_after: str | None = None, *, is_full_audit: bool = False
+    ) -> Outcome:
         def after(step: str) -> None:
             if step == killed_after:
                 raise Killed(step)
 
         with LakeLock(self.lake.path, "test"):
-            return run_messages(self.lake, [str(self.landing)], TARGETS, lambda: at(clock), after)
+            return run_messages(
+                self.lake,
+                [str(self.landing)],
+                TARGETS,
+                lambda: at(clock),
+                after,
+                is_full_audit=is_full_audit,
+            )
 
     def sql(self, query: str) -> list[tuple[object, ...]]:
         return rows(self.lake, query)
@@ -89,6 +103,7 @@ class Story:
             "refused": "select _message_id from bronze.messages where stage is not null",
             "customers": f"select _message_id from {CUSTOMERS}",
             "orders": "select _message_id from silver.order_events",
+            "quarantine": "select _message_id from silver.order_events_quarantine",
         }.items():
             found.update((str(row[0]), place) for row in self.sql(query))
         received = {str(r[0]) for r in self.sql("select distinct _message_id from bronze.messages")}
@@ -130,25 +145,22 @@ with LakeLock(Path(lake), "killed"):
 """
 
 
-def kill_process(story: Story, clock: str, step: str) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            KILL,
-            str(story.lake.path),
-            str(story.landing),
-            at(clock).isoformat(),
-            step,
-        ],
-        cwd=PROJECT_ROOT,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1] == step
+def kill_process(story: Story, folder: Path, clock: str, step: str) -> None:
+    # Into files: a JVM that outlives its parent holds pipes open, and who reads them waits for it.
+    out, err = folder / "killed.out", folder / "killed.err"
+    arguments = [str(story.lake.path), str(story.landing), at(clock).isoformat(), step]
+    with out.open("wb") as told, err.open("wb") as trouble:
+        done = subprocess.run(
+            [sys.executable, "-c", KILL, *arguments],
+            cwd=PROJECT_ROOT,
+            env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=trouble,
+            check=False,
+        )
+    assert done.returncode == -signal.SIGKILL, err.read_text("utf-8")[-2000:]
+    assert out.read_text("utf-8").splitlines()[-1] == step
 
 
 def test_a_day_of_drift_ends_with_every_message_in_one_place(
@@ -166,6 +178,7 @@ def test_a_day_of_drift_ends_with_every_message_in_one_place(
         '{"target": "customers", "data": {}}',
         order("O1", 12.5),
         order("O1", 12.5),
+        order(None, -1),
         customer("C5", deep=deep(49)),
         customer("C6", address={"city": "Lund", "geo": {"lat": 55.7}}),
         customer("C7", joined_on="2024-01-02T10:00:00"),
@@ -176,12 +189,15 @@ def test_a_day_of_drift_ends_with_every_message_in_one_place(
 
     # What fits is there at once, and no table is altered for what does not.
     outcome = story.run("10:00:30")
-    assert (outcome.exit_code, outcome.received) == (0, 15), told(outcome)
-    assert story.tally() == {"customers": 1, "orders": 2, "refused": 2, "waiting": 9}
+    assert (outcome.exit_code, outcome.received) == (0, 16), told(outcome)
+    assert story.tally() == {"customers": 1, "orders": 2, "quarantine": 1, "refused": 2, "waiting": 9}
     assert (outcome.counts.repeats, story.alterations()) == (1, 0)
 
     # The target of orders is out; what is for it waits, and the other target is served.
-    story.send("b.jsonl", order("O2", 1.0), customer("C11", points=2))
+    # What happened to C3 later is held behind what happened to it before, and waits for its column.
+    story.send(
+        "b.jsonl", order("O2", 1.0), customer("C11", points=2), customer("C3", "08:05:00", points=5)
+    )
     insert = Tables.insert
 
     def out(self: Tables, schema: str, name: str, *more: object) -> None:
@@ -193,20 +209,25 @@ def test_a_day_of_drift_ends_with_every_message_in_one_place(
         patched.setattr(Tables, "insert", out)
         outcome = story.run("10:02:59")
     assert outcome.exit_code == 1
-    assert story.tally() == {"customers": 2, "orders": 2, "refused": 2, "waiting": 10}
+    assert story.tally() == {"customers": 2, "orders": 2, "quarantine": 1, "refused": 2, "waiting": 11}
     assert story.sql(f"select error from {WAITING} where target = 'order_events'") == [
         ("TARGET_OUT: the disk of orders is gone",)
     ]
+    assert story.sql(f"select key, count(*) from {WAITING} where error like 'KEY_HELD%' group by 1") == [
+        ("C3", 1)
+    ]
 
     # The window has ended. Killed between the alteration and its record, then between two writes.
-    kill_process(story, "10:03:00", "altered customer_updates")
-    assert (story.alterations(), story.sql("select * from bronze.schema_changes")) == (1, [])
+    kill_process(story, tmp_path, "10:03:00", "altered customer_updates")
+    history = "select outcome from bronze.schema_changes where target = 'customer_updates'"
+    assert story.alterations() == 1
+    assert story.sql(f"{history} and outcome = 'applied'") == []
     with pytest.raises(Killed):
         story.run("10:03:10", killed_after="wrote customer_updates")
-    assert story.sql(f"select count(*) from {CUSTOMERS} join {WAITING} using (_message_id)") == [(6,)]
+    assert story.sql(f"select count(*) from {CUSTOMERS} join {WAITING} using (_message_id)") == [(7,)]
     outcome = story.run("10:03:20")
     assert outcome.exit_code == 0, told(outcome)
-    assert story.tally() == {"customers": 8, "orders": 3, "refused": 2, "waiting": 3}
+    assert story.tally() == {"customers": 9, "orders": 3, "quarantine": 1, "refused": 2, "waiting": 3}
 
     # One alteration for six shapes, with who asked for it; and why three messages wait on.
     assert story.alterations() == 1
@@ -236,9 +257,10 @@ def test_a_day_of_drift_ends_with_every_message_in_one_place(
     # Values are what their texts said, those from before the alteration too.
     assert story.sql(
         f'select customer_id, points, joined_on, "select" from {CUSTOMERS} '
-        f"where customer_id in ('C1', 'C3', 'C7', 'C8') order by 1"
+        f"where customer_id in ('C1', 'C3', 'C7', 'C8') order by 1, 2"
     ) == [
         ("C1", 1, datetime(2024, 1, 1), None),
+        ("C3", 5, None, None),
         ("C3", 3_000_000_000, None, None),
         ("C7", None, datetime(2024, 1, 2, 10), None),
         ("C8", None, None, "x"),
@@ -254,7 +276,7 @@ def test_a_day_of_drift_ends_with_every_message_in_one_place(
     assert (outcome.counts.repeats, outcome.counts.waiting) == (2, 4)
     outcome = story.run("10:15:30")
     assert story.alterations() == 2
-    assert story.tally() == {"customers": 9, "orders": 3, "refused": 2, "waiting": 3}
+    assert story.tally() == {"customers": 10, "orders": 3, "quarantine": 1, "refused": 2, "waiting": 3}
     # The last instant of the retry: five windows have passed.
     assert story.sql(f"select distinct retry_number, tried_at from {WAITING}") == [(5, at("10:15:30"))]
 
@@ -263,7 +285,7 @@ def test_a_day_of_drift_ends_with_every_message_in_one_place(
         story.run("10:15:31", killed_after="wrote bad_data")
     outcome = story.run("10:20:00")
     assert outcome.exit_code == 0, told(outcome)
-    assert story.tally() == {"customers": 9, "orders": 3, "refused": 2, "bad": 3}
+    assert story.tally() == {"customers": 10, "orders": 3, "quarantine": 1, "refused": 2, "bad": 3}
     bad = story.sql(
         "select bad_data, target_dest, error, insert_time, retry_number, processed_timestamp "
         "from bronze.bad_data where bad_data like '%many%'"
@@ -284,4 +306,90 @@ def test_a_day_of_drift_ends_with_every_message_in_one_place(
     outcome = story.run("11:00:00")
     assert outcome.exit_code == 0
     assert {name: v for name, v in story.lake.versions().items() if "silver" in name} == before
-    assert story.tally() == {"customers": 9, "orders": 3, "refused": 2, "bad": 3}
+    assert story.tally() == {"customers": 10, "orders": 3, "quarantine": 1, "refused": 2, "bad": 3}
+
+    # Every message that was ever received is looked for, and the rules judge all of them once more in
+    # one batch: it decides as the stream did.
+    outcome = story.run("11:05:00", is_full_audit=True)
+    assert outcome.exit_code == 0, told(outcome)
+    work_off(story, tmp_path)
+
+
+def work_off(story: Story, folder: Path) -> None:
+    """An operator corrects one of the messages that were given up, and sends another as it is."""
+    by_text = {
+        "many": '"points": "many"',
+        "case": '"Email"',
+    }
+    found = {
+        name: story.sql(f"select _record_id from bronze.bad_data where bad_data like '%{part}%'")[0][0]
+        for name, part in by_text.items()
+    }
+    (folder / "mended").write_text(customer("C4", points=4), "utf-8")
+    lake = ["--lake", str(story.lake.path)]
+    because = ["--because", "the sender said so"]
+    command = ["quarantine", "correct", str(found["many"]), "--from", str(folder / "mended")]
+    done = CliRunner().invoke(cli, [*command, *because, *lake])
+    assert done.exit_code == 0, done.output
+    for note in (
+        ReplayOptions(note=Note("me", "mended")),
+        ReplayOptions(ids=[str(found["case"])], note=Note("me", "x")),
+    ):
+        with LakeLock(story.lake.path, "test"):
+            assert run_replay(story.lake, note) == 0
+    # The evidence stays, and both went through the gate again: one fits, the other waits again.
+    tally = story.tally()
+    assert (tally["bad"], tally["customers"], tally["waiting"]) == (3, 11, 1)
+    assert story.sql(f"select points, _attempt from {CUSTOMERS} where customer_id = 'C4'") == [(4, 2)]
+    events = 'select record_id, event_type from bronze.quarantine_events order by record_id, "at"'
+    assert story.sql(events) == sorted([
+        (found["many"], "corrected"), (found["many"], "reentered"), (found["case"], "reentered")
+    ])  # fmt: skip
+    with LakeLock(story.lake.path, "test"):
+        assert run_replay(story.lake, ReplayOptions(note=Note("me", "again"))) == 0
+    assert story.tally() == tally
+
+
+def test_rules_split_events_and_every_refusal_is_a_dead_letter(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    golden = copy_golden(story.landing, are_messages=True)
+    story.send("refused.jsonl", "{", customer("C1", points="many"), '{"target": "nobody", "data": {}}')
+    now = datetime.now(UTC)
+    with LakeLock(story.lake.path, "test"):
+        run_messages(story.lake, [str(story.landing)], TARGETS, lambda: now - timedelta(hours=1))
+        outcome = run_messages(
+            story.lake, [str(story.landing)], TARGETS, lambda: now, is_full_audit=True
+        )
+    assert outcome.exit_code == 0, told(outcome)
+
+    said: dict[tuple[str, str], list[set[str]]] = {}
+    for name, reasons in story.sql(
+        "select _source_file, failure_reasons from silver.order_events_quarantine "
+        "union all by name select _source_file, [] as failure_reasons from silver.order_events"
+    ):
+        path = Path(str(name)).relative_to(golden)
+        said.setdefault((path.parent.name, path.stem), []).append(set(reasons))  # type: ignore[call-overload]
+    for rule in TARGETS["order_events"].rules:
+        caught, left = said[rule.code, "caught"], said[rule.code, "left"]
+        assert all(rule.code in reasons for reasons in caught), (rule.code, caught)
+        assert not any(rule.code in reasons for reasons in left), (rule.code, left)
+
+    # Each refusal of any stage has its letter, and a second build adds none.
+    letters = (
+        "select record_type, stage, error_type, count(*) from marts.dead_letters "
+        "group by all order by all"
+    )
+    story.lake.create_operations()
+    found = []
+    for _ in range(2):
+        built = invoke_dbt(story.lake, ["run", "--select", "dead_letters"])
+        assert (built.error, built.failures) == (None, [])
+        found.append(story.sql(letters))
+    assert found[0] == found[1]
+    letters_of = {row[:3]: row[3] for row in found[0]}
+    assert letters_of[("messages", "json_parsing", "NOT_JSON")] == 1
+    assert letters_of[("messages", "schema_validation", "UNKNOWN_TARGET")] == 1
+    assert letters_of[("messages", "schema_migration", "TYPE_CONFLICT")] == 1
+    [(quarantined,)] = story.sql("select count(*) from silver.order_events_quarantine")
+    assert sum(n for kind, n in letters_of.items() if kind[0] == "order_events") == quarantined  # type: ignore[misc]
+    assert story.sql("select count(*) from marts.dead_letters where error_message is null") == [(0,)]
