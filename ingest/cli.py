@@ -174,10 +174,10 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
 @click.option(
     "--part",
     "parts",
-    type=click.Choice(["run", "capture", "hostile", "growth"]),
+    type=click.Choice(["run", "capture", "hostile", "growth", "messages"]),
     multiple=True,
-    help="Only this: the main job, files to Bronze beside Spark's readers, pages made to be slow, or a "
-    "year and days on it.",
+    help="Only this: the main job, files to Bronze beside Spark's readers, pages made to be slow, a "
+    "year and days on it, or JSON messages.",
 )
 @click.option(
     "--megabytes",

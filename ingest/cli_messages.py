@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingest.cli_options import input_option, lake_option
+from ingest.errors import InputError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
 
@@ -27,25 +28,49 @@ if TYPE_CHECKING:
     show_default=True,
     help="Look for the messages of this run, or for all and judge them again.",
 )
-def messages(inputs: Sequence[str], lake_path: Path, audit: str) -> None:
+@click.option("--follow", is_flag=True, help="Keep running, and take what comes until stopped.")
+@click.option(
+    "--interval",
+    type=click.IntRange(min=1),
+    default=60,
+    show_default=True,
+    help="With --follow: seconds between two looks; no more than a schema window.",
+)
+def messages(inputs: Sequence[str], lake_path: Path, audit: str, follow: bool, interval: int) -> None:
     """Take new JSON messages to their targets, and try those again that wait.
 
     Files are JSON lines: .jsonl or .ndjson, also .gz. Each start takes what is new and ends; call it at
-    least once per schema window. Exit code 0 also when messages were refused; 1 when a message is
-    astray, or a file or a target could not be worked on.
+    least once per schema window, or let it --follow. Exit code 0 also when messages were refused; 1 when
+    a message is astray, or a file or a target could not be worked on.
 
     Example: lakehouse messages --input landing/messages
     """
-    from ingest.messages.job import run_messages
+    from ingest.messages.job import follow_messages, run_messages
     from ingest.messages.targets import load_targets
     from ingest.transform import models_dir
 
     targets = load_targets(models_dir())
+    if follow and audit == "full":
+        raise InputError("--audit full looks at all there is, once. Leave out --follow, or the audit.")
+    if follow:
+        with LakeLock(lake_path, "messages"):
+            sys.exit(
+                follow_messages(
+                    Lake(lake_path), inputs, targets, interval_seconds=interval, tell=_tell_look
+                )
+            )
     with LakeLock(lake_path, "messages"):
         outcome = run_messages(Lake(lake_path), inputs, targets, is_full_audit=audit == "full")
     for line in told(outcome):
         click.echo(line)
     sys.exit(outcome.exit_code)
+
+
+def _tell_look(outcome: Outcome) -> None:
+    """Say what a look did, if it did anything."""
+    if outcome.received or outcome.plans or outcome.exit_code:
+        for line in told(outcome):
+            click.echo(line)
 
 
 def told(outcome: Outcome) -> list[str]:

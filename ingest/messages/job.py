@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from ingest.environment import pipeline_version
@@ -31,7 +34,8 @@ from ingest.messages.targets import QUARANTINE, Target
 from ingest.messages.verdicts import clean, refused, vet_rules
 from ingest.messages.verdicts import judged as rules_asked
 from ingest.messages.windows import from_micros, last_ended
-from ingest.session import CORES, start_on
+from ingest.session import CORES, LONG_RUN_BYTES, start_on
+from ingest.stopping import POLL_SECONDS, heeding_signals
 
 log = logging.getLogger("lakehouse")
 Clock = Callable[[], datetime]
@@ -145,8 +149,6 @@ def run_messages(
     Raises:
         LakehouseError: An input names nothing, or something else that the user can mend.
     """
-    spark = start_on(lake)
-    spark.dataSource.register(LandingSource)
     found: list[Outcome] = []
     failures: list[Exception] = []
 
@@ -161,27 +163,112 @@ def run_messages(
             log.exception("messages: the run failed. What it wrote counts once; run again to go on.")
             failures.append(error)
 
+    spark = start_on(lake)
+    with _telling(lake, inputs):
+        writer = _stream(spark, lake, inputs, wake, every=0)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    if failures:
+        raise failures[0]
+    if not found:
+        raise StreamError(
+            f"The stream ended without a batch. Remove {_checkpoint(lake)} and start again."
+        )
+    return found[-1]
+
+
+def follow_messages(
+    lake: Lake,
+    inputs: Sequence[str],
+    targets: Mapping[str, Target],
+    *,
+    interval_seconds: int,
+    tell: Callable[[Outcome], None],
+    clock: Clock = lambda: datetime.now(UTC),
+) -> int:
+    """Do what ``run_messages`` does again and again until a signal; call it in the main thread.
+
+    SIGINT and SIGTERM end it when the batch at hand is done, a second one at once. What goes wrong is
+    logged and tried again.
+
+    Args:
+        lake: The lake. The caller holds its lock.
+        inputs: Folders, files or globs.
+        targets: By name.
+        interval_seconds: From one look to the next. Windows end also where no file comes.
+        tell: Called after each look.
+        clock: Tells the time, once for each look.
+
+    Returns:
+        The exit code of the last look; 0 where there was none.
+    """
+    stop, busy = threading.Event(), threading.Lock()
+    codes = [0]
+
+    def wake(_: DataFrame, number: int) -> None:
+        with busy:
+            if stop.is_set():
+                return
+            try:
+                outcome = _Run(spark, lake, targets, clock(), lambda _: None).run(
+                    inputs, {}, is_full_audit=False
+                )
+                tell(outcome)
+                codes.append(outcome.exit_code)
+            except Exception as error:
+                # The boundary: it is told, and tried again at the next look.
+                codes.append(1)
+                if isinstance(error, LakehouseError):
+                    log.error("messages: %s", error)
+                else:
+                    log.exception("messages: the look failed. What it wrote counts once.")
+
+    # Who keeps running has the time to compile.
+    spark = start_on(lake, input_bytes=LONG_RUN_BYTES)
+    with heeding_signals(stop, "messages"), _telling(lake, inputs):
+        writer = _stream(spark, lake, inputs, wake, every=interval_seconds)
+        query = writer.trigger(processingTime=f"{interval_seconds} seconds").start()
+        while not query.awaitTermination(POLL_SECONDS):
+            if stop.is_set():
+                # A batch that comes now finds the stop and does nothing.
+                with busy:
+                    query.stop()
+                break
+    return codes[-1]
+
+
+def _checkpoint(lake: Lake) -> Path:
+    return lake.state / "checkpoints" / "messages"
+
+
+def _stream(
+    spark: SparkSession,
+    lake: Lake,
+    inputs: Sequence[str],
+    wake: Callable[[DataFrame, int], None],
+    *,
+    every: int,
+) -> DataStreamWriter:
+    spark.dataSource.register(LandingSource)
     source = (
         spark.readStream.format(LandingSource.name())
         .option("inputs", json.dumps(list(inputs)))
         .option("start", datetime.now(UTC).isoformat())
+        .option("every", str(every))
         .load()
     )
-    checkpoint = lake.state / "checkpoints" / "messages"
-    writer = source.writeStream.foreachBatch(wake).option("checkpointLocation", str(checkpoint))
+    return source.writeStream.foreachBatch(wake).option("checkpointLocation", str(_checkpoint(lake)))
+
+
+@contextmanager
+def _telling(lake: Lake, inputs: Sequence[str]) -> Iterator[None]:
     try:
-        writer.trigger(availableNow=True).start().awaitTermination()
+        yield
     except StreamingQueryException as error:
         raise StreamError(
             f"The stream over {', '.join(inputs)} ended: {error}. The lake decides what is new, not the "
-            f"stream's checkpoint: if the fault stays, remove {checkpoint} and start again; nothing is "
-            f"lost or doubled by that."
+            f"stream's checkpoint: if the fault stays, remove {_checkpoint(lake)} and start again; "
+            f"nothing is lost or doubled by that."
         ) from error
-    if failures:
-        raise failures[0]
-    if not found:
-        raise StreamError(f"The stream ended without a batch. Remove {checkpoint} and start again.")
-    return found[-1]
 
 
 class _Run:

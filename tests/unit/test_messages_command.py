@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -5,8 +6,8 @@ from click.testing import CliRunner
 from pyspark.sql.types import StructType
 
 from ingest.cli import cli
-from ingest.cli_messages import told
-from ingest.messages import job
+from ingest.cli_messages import _tell_look, told
+from ingest.messages import bench, job
 from ingest.messages.fitting import Plan
 from ingest.messages.job import Counts, Outcome
 
@@ -103,3 +104,20 @@ def test_the_sample_command_writes_messages_when_asked(tmp_path: Path) -> None:
     [file] = (tmp_path / "messages").iterdir()
     assert len(file.read_text("utf-8").splitlines()) == 5
     assert '"lines": 5' in result.output
+
+
+def test_the_bench_spreads_its_shapes_over_the_lines() -> None:
+    def fields(number: int, shapes: int) -> list[str]:
+        data = [json.loads(line)["data"] for line in bench.lines(number, shapes, "x")]
+        return [name for item in data for name in item if name.startswith("new_")]
+
+    assert fields(1000, 0) == []
+    assert len(fields(20_000, 20)) == 200 and len(set(fields(20_000, 20))) == 20
+    assert len(fields(2000, 1000)) == 2000 and len(set(fields(2000, 1000))) == 1000
+
+
+def test_a_look_that_did_nothing_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell_look(Outcome(sound()))
+    assert capsys.readouterr().out == ""
+    _tell_look(Outcome(sound(), 3))
+    assert "3 lines" in capsys.readouterr().out
