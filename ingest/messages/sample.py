@@ -23,6 +23,7 @@ SHARES = {
     "wider_points": 3,
     "points_fraction": 2,
     "conflict": 2,
+    "broken_rule": 2,
     "repeat": 3,
     "no_json": 1,
     "no_target": 1,
@@ -93,13 +94,15 @@ def _line(way: str, number: int, dice: random.Random) -> str:
     event = (_START + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
     if way == "no_json":
         return '{"target": "customer_updates", "data": {"customer_id": ' + str(number)
-    if way == "order_events":
+    if way in ("order_events", "broken_rule"):
         data: dict[str, Any] = {
             "order_id": f"O-{number:06}",
             "amount": dice.randrange(100, 99999) / 100,
             "event_ts": event,
         }
-        return _enveloped(way, data["order_id"], event, data)
+        if way == "broken_rule":
+            data["amount"] = -data["amount"]
+        return _enveloped("order_events", data["order_id"], event, data)
     place = dice.randrange(len(_NAMES))
     data = {
         "customer_id": f"C-{number:06}",

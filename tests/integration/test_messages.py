@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
 from ingest.lock import LakeLock
 from ingest.messages.job import Outcome, run_messages
+from ingest.messages.sample import GRANTED, REFUSED, generate_messages
 from ingest.messages.tables import Tables
 from ingest.messages.targets import load_targets
 from ingest.office.actions import Note
@@ -348,6 +350,33 @@ def work_off(story: Story, folder: Path) -> None:
     with LakeLock(story.lake.path, "test"):
         assert run_replay(story.lake, ReplayOptions(note=Note("me", "again"))) == 0
     assert story.tally() == tally
+
+
+def test_the_sample_ends_where_its_manifest_says(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    manifest = generate_messages(story.landing, messages=400)
+    ways = manifest.ways
+    # No type holds both a large whole number and a fraction; what comes first in the window is granted.
+    first = re.search(r'"points": (\d{10}|\d+\.5)', Path(manifest.file).read_text("utf-8"))
+    assert first is not None
+    granted = {*GRANTED, "customer_updates"}
+    if "." in first[1]:
+        granted ^= {"wider_points", "points_fraction"}
+    refused = sum(ways[way] for way in REFUSED)
+
+    told_at = [story.run(clock) for clock in ("10:00:30", "10:03:00", "10:16:00")]
+    assert [outcome.exit_code for outcome in told_at] == [0, 0, 0]
+    counts = told_at[-1].counts
+    assert (counts.lines, counts.repeats, counts.refused) == (400, ways["repeat"], refused)
+    assert counts.landed == {
+        "customer_updates": sum(ways[way] for way in granted),
+        "order_events": ways["order_events"],
+    }
+    assert counts.quarantined == {"order_events": ways["broken_rule"]}
+    drifted = {"new_column", "new_nested", "wider_points", "points_fraction", "conflict"}
+    assert (counts.waiting, counts.bad_data) == (0, sum(ways[way] for way in drifted - granted))
+    assert story.alterations() == 1
+    assert sum(story.tally().values()) == 400 - ways["repeat"]
 
 
 def test_rules_split_events_and_every_refusal_is_a_dead_letter(tmp_path: Path) -> None:
