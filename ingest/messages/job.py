@@ -396,8 +396,10 @@ class _Run:
             .select("_message_id", F.col("first._record_id").alias("_first_id"))
         )
         # What says no event_ts is known by its place, and no content comes twice.
-        days = lines.select(F.expr("date_trunc('day', event_ts)").alias("day")).distinct()
-        spans = spans_of([row["day"].astimezone(UTC) for row in days.where("day is not null").collect()])
+        days = lines.where("event_ts is not null").select(
+            F.unix_micros(F.date_trunc("day", "event_ts")).alias("day")
+        )
+        spans = spans_of([from_micros(row["day"]) for row in days.distinct().collect()])
         is_of_these_days = F.lit(False)
         for span in spans:
             is_of_these_days |= span.holds(F.col("event_ts"))
@@ -615,9 +617,9 @@ class _Run:
                 rows = rows.withColumn("retry_number", F.lit(0))
                 verdicts = self._typed(rows, target, self._tables.recorded(target))
                 again = verdicts.select(
-                    "_message_id", (F.size(FAILURE_REASONS) > 0).cast("int").alias("is")
+                    "_message_id", (F.size(FAILURE_REASONS) > 0).cast("int").alias("found")
                 )
-                other = decided.join(again, "_message_id").where("was <> is").select("_message_id")
+                other = decided.join(again, "_message_id").where("was <> found").select("_message_id")
                 self._outcome.counts.differing += [row[0] for row in other.limit(_TOLD).collect()]
 
 

@@ -124,7 +124,9 @@ class Span:
 
     def holds(self, column: Column) -> Column:
         """Whether an instant is in it."""
-        return column.between(F.lit(self.first), F.lit(self.last))
+        # As SQL, because Spark takes instants of Python before 1582 for days of another calendar.
+        first, last = (at.isoformat(timespec="microseconds") for at in (self.first, self.last))
+        return column.between(F.expr(f"timestamp'{first}'"), F.expr(f"timestamp'{last}'"))
 
 
 class Tables:
