@@ -299,12 +299,14 @@ class _Run:
             with self._costing(target.name):
                 self._tables.create_target(target, self._now)
                 vet_rules(self._spark, target, self._tables.recorded(target))
+        state = self._lake.read_state(_STATE)
+        self._lake.write_state(_STATE, {**state, "is_open": True})
         receipts = self._receive(inputs, reentries)
-        pending = self._pending().localCheckpoint()
+        pending = self._pending(int(state.get("settled", 0))).localCheckpoint()
         span = _span(pending)
         if span is not None:
-            self._work(pending, span)
-        self._lake.write_state(_STATE, {"settled": receipts.last})
+            self._work(pending, span, was_cut_short=state.get("is_open", True))
+        self._lake.write_state(_STATE, {"settled": receipts.last, "is_open": bool(self._out)})
         self._after("settled")
         touched = pending.select("_message_id", "target")
         if is_full_audit:
@@ -316,12 +318,20 @@ class _Run:
             self._audit_rules()
         return self._outcome
 
-    def _work(self, pending: DataFrame, span: Span) -> None:
-        """Place what is pending, less what a killed run placed and did not take from those that wait.
+    def _work(self, pending: DataFrame, span: Span, *, was_cut_short: bool) -> None:
+        """Place what is pending, less what an earlier run placed and did not take from those that wait.
 
         What rows are to be placed is fixed by checkpoints. What is only cached Spark would work out anew
         after each write to a table from which it came, and without the rows just written.
+
+        Args:
+            pending: Messages.
+            span: In which they were received.
+            was_cut_short: Whether the run before may have placed some of them.
         """
+        if not was_cut_short:
+            self._settle(pending, span)
+            return
         placed = self._tables.given_up(span)
         for name in self._tables.target_names(self._targets):
             with self._costing(name):
@@ -419,9 +429,8 @@ class _Run:
             .withColumn("_pipeline_version", F.lit(pipeline_version()))
         )
 
-    def _pending(self) -> DataFrame:
-        """Messages of receipts that no run brought to its end, and those that wait: each once."""
-        settled = int(self._lake.read_state(_STATE).get("settled", 0))
+    def _pending(self, settled: int) -> DataFrame:
+        """Messages of receipts after the last that is settled, and those that wait: each once."""
         columns = (*_CARRIED, *_PLACE)
         waiting = self._tables.read("bronze", "messages_waiting").select(*columns)
         fresh = (
@@ -587,9 +596,8 @@ class _Run:
                 if self._tables.has("silver", f"{name}{QUARANTINE}"):
                     rows = self._tables.read("silver", f"{name}{QUARANTINE}").count()
                     counts.quarantined[name] = rows
-                if span is not None:
-                    ids = self._tables.placed(name, span).join(touched, "_message_id", "semi")
-                    places = places.unionByName(ids.localCheckpoint())
+                if span is not None and name not in self._out:
+                    places = places.unionByName(self._tables.placed(name, span))
         # What a target that is out holds of a message that waits for it is found when it is back.
         counts.is_partial = bool(self._out)
         if span is None:

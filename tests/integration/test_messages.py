@@ -109,7 +109,7 @@ class Story:
         }.items():
             found.update((str(row[0]), place) for row in self.sql(query))
         received = {str(r[0]) for r in self.sql("select distinct _message_id from bronze.messages")}
-        placed = dict(found)
+        placed = dict(found.keys())
         assert set(found.values()) <= {1} and len(placed) == len(found), "a message is there twice"
         assert set(placed) == received, "a message is nowhere"
         return placed
