@@ -24,7 +24,7 @@ from ingest.cli_messages import told
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
 from ingest.lock import LakeLock
-from ingest.messages.job import Outcome, run_messages
+from ingest.messages.job import Outcome, follow_messages, run_messages
 from ingest.messages.sample import GRANTED, REFUSED, generate_messages
 from ingest.messages.tables import Tables
 from ingest.messages.targets import load_targets
@@ -377,6 +377,29 @@ def test_the_sample_ends_where_its_manifest_says(tmp_path: Path) -> None:
     assert (counts.waiting, counts.bad_data) == (0, sum(ways[way] for way in drifted - granted))
     assert story.alterations() == 1
     assert sum(story.tally().values()) == 400 - ways["repeat"]
+
+
+def test_who_follows_sees_windows_end_where_no_file_comes_and_stops_when_asked(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.send("a.jsonl", customer("C1", points=1), customer("C2", email="c2@example.org"))
+    looks: list[Outcome] = []
+
+    def tell(outcome: Outcome) -> None:
+        looks.append(outcome)
+        if outcome.counts.waiting == 0 or len(looks) > 9:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def clock() -> datetime:
+        return at("10:00:30") + len(looks) * timedelta(minutes=1)
+
+    with LakeLock(story.lake.path, "test"):
+        code = follow_messages(
+            story.lake, [str(story.landing)], TARGETS, interval_seconds=1, tell=tell, clock=clock
+        )
+    assert code == 0
+    assert [look.counts.waiting for look in looks] == [1, 1, 1, 0]
+    assert [bool(look.plans) for look in looks] == [False, False, False, True]
+    assert story.tally() == {"customers": 2}
 
 
 def test_rules_split_events_and_every_refusal_is_a_dead_letter(tmp_path: Path) -> None:
