@@ -218,16 +218,25 @@ def contract_check() -> None:
     Example: lakehouse contract check
     """
     from ingest.contracts import ChildContract, Contract, load_children, load_contracts
+    from ingest.messages.targets import load_targets
+    from ingest.messages.verdicts import vet_rules
     from ingest.session import start_session
     from ingest.transform import models_dir, silver_dir
     from ingest.vetting import vet
 
     contracts = load_contracts(models_dir())
     children = load_children(silver_dir())
-    vet(start_session(), contracts, children)
+    targets = load_targets(models_dir())
+    spark = start_session()
+    vet(spark, contracts, children)
+    for target in targets.values():
+        vet_rules(spark, target, target.schema)
     items: list[Contract | ChildContract] = [*contracts.values(), *children]
     for item in items:
         click.echo(f"{item.record_type}: {len(item.fields)} fields, {len(item.rules)} rules, sound.")
+    for target in targets.values():
+        columns, rules = len(target.schema.fields), len(target.rules)
+        click.echo(f"{target.name}: {columns} columns to begin with, {rules} rules, sound.")
 
 
 cli.add_command(quarantine)
