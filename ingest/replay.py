@@ -87,7 +87,7 @@ def run_replay(lake: Lake, options: ReplayOptions) -> int:
     if not files and not sent:
         console.print("No record was sent: " + ("see above." if left else "none waits for it."))
         # One that was cut short may have left some to be judged.
-        code = judge_and_report(lake, phases, console, None)
+        code = judge_and_report(lake, phases, console, None) if _is_built(lake) else 0
         return code or (1 if left and options.ids else 0)
     if not files:
         code = judge_and_report(lake, phases, console, session_starter(lake, 0))

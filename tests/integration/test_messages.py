@@ -417,7 +417,7 @@ def test_rules_split_events_and_every_refusal_is_a_dead_letter(tmp_path: Path) -
     said: dict[tuple[str, str], list[set[str]]] = {}
     for name, reasons in story.sql(
         "select _source_file, failure_reasons from silver.order_events_quarantine "
-        "union all by name select _source_file, [] as failure_reasons from silver.order_events"
+        "union all by name select _source_file, []::varchar[] as failure_reasons from silver.order_events"
     ):
         path = Path(str(name)).relative_to(golden)
         said.setdefault((path.parent.name, path.stem), []).append(set(reasons))  # type: ignore[call-overload]
