@@ -30,8 +30,12 @@ from pyspark.sql.types import (
 
 from ingest.errors import ContractError
 
-MAX_DEPTH = 50
-"""How many objects and lists may stand inside each other, the message's data counted."""
+MAX_DEPTH = 32
+"""How many objects and lists may stand inside each other, the message's data counted.
+
+Delta keeps a schema as JSON, with three levels for each object, and DuckDB reads no more than 128 of
+them: a table 50 deep can be written, and is read by Spark alone.
+"""
 
 _PRIMITIVES: dict[str, DataType] = {
     "string": StringType(),
