@@ -90,6 +90,7 @@ with
 ),
 
 {% endfor %}
+{% if judged %}
 refused_records as (
   {% for record_type in judged %}
   {{ 'union all' if not loop.first }}
@@ -105,6 +106,7 @@ refused_records as (
   {% endfor %}
 ),
 
+{% endif %}
 {% for record_type in parents %}
 {% set tables = children_of(record_type) %}
 {% set worked_in_children = [] %}

@@ -54,8 +54,9 @@ class MessagesManifest:
 def generate_messages(out: Path, *, messages: int, seed: int = 1) -> MessagesManifest:
     """Write a file of messages.
 
-    ``points_fraction`` gives a double where ``wider_points`` gives a bigint: no type holds both, so the
-    one that comes first in a window is granted.
+    ``points_fraction`` asks for a double where ``wider_points`` asks for a bigint, and the one that
+    comes first in a window is granted. The double holds the whole numbers of the sample too,
+    the bigint no fraction.
 
     Args:
         out: Folder, made if it is not there.
