@@ -30,7 +30,7 @@ from ingest.environment import PROJECT_ROOT
 from ingest.errors import InputError
 
 ROUNDS = 3
-PARTS = ("run", "capture", "hostile", "growth")
+PARTS = ("run", "capture", "hostile", "growth", "messages")
 MEGABYTES = (30, 300)
 # A day of the feeds is about this many bytes.
 DAY_BYTES = 3_000_000
@@ -68,7 +68,7 @@ def run_bench(
         console: Where the table goes.
         parts: ``run``: the main job, twice; ``capture``: files to Bronze beside Spark's own readers;
             ``hostile``: pages that would make cutting quadratic; ``growth``: a year, and a day on top
-            of it.
+            of it; ``messages``: JSON messages with few and many schema changes, and a stampede.
         megabytes: Sizes of the year, in MB. The pages are repeated under new ids until they have each.
 
     Each figure is told as soon as it is there; what broke off leaves a table and a file of what came
@@ -105,6 +105,8 @@ def _measure(
         yield from _hostile()
     if "growth" in parts:
         yield from _growth(pages, scratch / "growth", megabytes)
+    if "messages" in parts:
+        yield from _messages(scratch / "messages")
 
 
 def _write(
@@ -401,6 +403,45 @@ def _day(pages: Sequence[Path], folder: Path, number: int) -> Path:
         if left <= 0:
             break
     return folder
+
+
+# ---- JSON messages -------------------------------------------------------------------------------
+
+
+def _messages(scratch: Path) -> list[Measurement]:
+    from ingest.messages.bench import SHAPES, STAMPEDE
+
+    found: list[Measurement] = []
+    for shapes in SHAPES:
+        measured, _ = _alone(_message_rate, str(scratch / f"{shapes} shapes"), shapes)
+        found += [
+            Measurement(f"messages, {shapes} schema changes per window", measured["rate"], "messages/s"),
+            Measurement("  alterations in three windows", measured["alterations"], "", "<= 3"),
+            Measurement("  exit code", measured["code"], "", "0"),
+        ]
+    told, _ = _alone(_message_stampede, str(scratch / "stampede"))
+    number, shapes = STAMPEDE
+    return [
+        *found,
+        Measurement(f"stampede of {number:,} messages with {shapes:,} shapes", told["window"], "s"),
+        Measurement("  before it, to receive them and find that none fits", told["received"], "s"),
+        Measurement("  that waited", told["waited"], "messages", f"{number:,}"),
+        Measurement("  alterations", told["alterations"], "", "1"),
+        Measurement("  landed", told["landed"], "messages", f"{number:,}"),
+        Measurement("  exit code", told["code"], "", "0"),
+    ]
+
+
+def _message_rate(scratch: str, shapes: int) -> dict[str, float]:
+    from ingest.messages.bench import rate
+
+    return rate(scratch, shapes)
+
+
+def _message_stampede(scratch: str) -> dict[str, float]:
+    from ingest.messages.bench import stampede
+
+    return stampede(scratch)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import click
 from ingest.alerting.command import alert, release
 from ingest.cli_feeds import catalogue, fetch
 from ingest.cli_loading import daily, history
+from ingest.cli_messages import messages
 from ingest.cli_options import (
     dataset_option,
     format_option,
@@ -105,9 +106,16 @@ def sql(lake_path: Path, query: str | None, fmt: Any) -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("samples"), show_default=True)
 @click.option("--entries", type=click.IntRange(min=0), default=60, show_default=True)
 @click.option("--orders", type=click.IntRange(min=0), default=6000, show_default=True)
+@click.option(
+    "--messages",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Lines of JSON messages.",
+)
 @click.option("--faults", default="all", show_default=True, help="all, none, or names with commas.")
 @click.option("--seed", type=int, default=1, show_default=True)
-def sample(out: Path, entries: int, orders: int, faults: str, seed: int) -> None:
+def sample(out: Path, entries: int, orders: int, messages: int, faults: str, seed: int) -> None:
     """Write small dirty samples with known numbers, and print these as JSON.
 
     Example: lakehouse sample --out samples --entries 60 --orders 6000 --faults all
@@ -120,7 +128,12 @@ def sample(out: Path, entries: int, orders: int, faults: str, seed: int) -> None
     if faults not in ("all", "none"):
         chosen = [name.strip() for name in faults.split(",")]
     manifest = generate(out, entries=entries, orders=orders, faults=chosen, seed=seed)
-    click.echo(json.dumps(asdict(manifest), indent=1, sort_keys=True, default=str))
+    told = asdict(manifest)
+    if messages:
+        from ingest.messages.sample import generate_messages
+
+        told["messages"] = asdict(generate_messages(out / "messages", messages=messages, seed=seed))
+    click.echo(json.dumps(told, indent=1, sort_keys=True, default=str))
 
 
 @cli.command(name="docs")
@@ -163,10 +176,10 @@ def docs_command(lake_path: Path, serve: bool, port: int) -> None:
 @click.option(
     "--part",
     "parts",
-    type=click.Choice(["run", "capture", "hostile", "growth"]),
+    type=click.Choice(["run", "capture", "hostile", "growth", "messages"]),
     multiple=True,
-    help="Only this: the main job, files to Bronze beside Spark's readers, pages made to be slow, or a "
-    "year and days on it.",
+    help="Only this: the main job, files to Bronze beside Spark's readers, pages made to be slow, a "
+    "year and days on it, or JSON messages.",
 )
 @click.option(
     "--megabytes",
@@ -191,6 +204,7 @@ cli.add_command(fetch)
 cli.add_command(history)
 cli.add_command(daily)
 cli.add_command(inspect)
+cli.add_command(messages)
 cli.add_command(replay)
 cli.add_command(alert)
 cli.add_command(release)
@@ -209,16 +223,25 @@ def contract_check() -> None:
     Example: lakehouse contract check
     """
     from ingest.contracts import ChildContract, Contract, load_children, load_contracts
+    from ingest.messages.targets import load_targets
+    from ingest.messages.verdicts import vet_rules
     from ingest.session import start_session
     from ingest.transform import models_dir, silver_dir
     from ingest.vetting import vet
 
     contracts = load_contracts(models_dir())
     children = load_children(silver_dir())
-    vet(start_session(), contracts, children)
+    targets = load_targets(models_dir())
+    spark = start_session()
+    vet(spark, contracts, children)
+    for target in targets.values():
+        vet_rules(spark, target, target.schema)
     items: list[Contract | ChildContract] = [*contracts.values(), *children]
     for item in items:
         click.echo(f"{item.record_type}: {len(item.fields)} fields, {len(item.rules)} rules, sound.")
+    for target in targets.values():
+        columns, rules = len(target.schema.fields), len(target.rules)
+        click.echo(f"{target.name}: {columns} columns to begin with, {rules} rules, sound.")
 
 
 cli.add_command(quarantine)

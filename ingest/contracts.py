@@ -10,7 +10,7 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,11 +73,12 @@ def _mapping_with_line(loader: _LineLoader, node: yaml.MappingNode) -> dict[str,
 _LineLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_with_line)
 
 
-def _without_lines(value: Any) -> Any:
+def without_lines(value: Any) -> Any:
+    """What a YAML file says, without the lines on which it says it."""
     if isinstance(value, dict):
-        return {k: _without_lines(v) for k, v in value.items() if k != "__line__"}
+        return {k: without_lines(v) for k, v in value.items() if k != "__line__"}
     if isinstance(value, list):
-        return [_without_lines(item) for item in value]
+        return [without_lines(item) for item in value]
     return value
 
 
@@ -162,7 +163,7 @@ class Contract:
     @property
     def terms_hash(self) -> str:
         """Hash of the whole contract, its schema included: has anything changed?"""
-        text = json.dumps([self.schema_ddl, _without_lines(self.terms)], sort_keys=True)
+        text = json.dumps([self.schema_ddl, without_lines(self.terms)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def claims(self, name: str) -> bool:
@@ -213,7 +214,7 @@ def load_contracts(folder: Path) -> dict[str, Contract]:
     tables = (
         (path, table)
         for path in sorted(folder.glob("*.yml"))
-        for source in _document(path).get("sources", [])
+        for source in document(path).get("sources", [])
         for table in source.get("tables", [])
     )
     contracts = _load(tables, "contract", _contract)
@@ -268,7 +269,7 @@ def _contract(table: Mapping[str, Any], terms: Mapping[str, Any], path: Path) ->
         ddl = ddl_path.read_text(encoding="utf-8").strip()
     else:
         ddl = str(terms["schema"])
-    feed = _without_lines(terms["feed"])
+    feed = without_lines(terms["feed"])
     return Contract(
         record_type=record_type,
         version=str(terms["version"]),
@@ -278,7 +279,7 @@ def _contract(table: Mapping[str, Any], terms: Mapping[str, Any], path: Path) ->
         feed=feed,
         datasets=tuple(Dataset(**d) for d in feed["datasets"]),
         fields=tuple(_field(f) for f in terms["fields"]),
-        rules=tuple(_rule(r) for r in terms["rules"]),
+        rules=tuple(rule_of(r) for r in terms["rules"]),
         path=path,
         line=int(terms["__line__"]),
         row_tag=terms.get("row_tag"),
@@ -299,7 +300,16 @@ def _field(terms: Mapping[str, Any]) -> Field:
     )
 
 
-def _rule(terms: Mapping[str, Any], stage: str | None = None) -> Rule:
+def rule_of(terms: Mapping[str, Any], stage: str | None = None) -> Rule:
+    """Read a rule of a contract; ``rule_faults`` says what is wrong with it.
+
+    Args:
+        terms: As the YAML has it.
+        stage: At which it is asked, where the contract does not say.
+
+    Raises:
+        KeyError: It has no code.
+    """
     return Rule(
         code=str(terms["code"]),
         severity=str(terms.get("severity")),
@@ -328,7 +338,7 @@ def load_children(folder: Path) -> list[ChildContract]:
     models = (
         (path, model)
         for path in sorted(folder.rglob("*.yml"))
-        for model in _document(path).get("models", [])
+        for model in document(path).get("models", [])
     )
     return _load(models, "child", _child)
 
@@ -344,13 +354,18 @@ def _child(model: Mapping[str, Any], terms: Mapping[str, Any], path: Path) -> Ch
         of=str(terms["of"]),
         expression=str(terms["from"]).strip(),
         fields=tuple(fields),
-        rules=tuple(_rule(r, stage="transformation") for r in terms["rules"]),
+        rules=tuple(rule_of(r, stage="transformation") for r in terms["rules"]),
         path=path,
         line=int(terms["__line__"]),
     )
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document(path: Path) -> dict[str, Any]:
+    """Read a YAML file; each mapping says under ``__line__`` where it starts.
+
+    Raises:
+        ContractError: It is no YAML.
+    """
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LineLoader)
     except yaml.YAMLError as error:
@@ -373,10 +388,28 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
             yield f"{contract.path}:{line}: {contract.record_type}: {fault}"
     for item in contract.fields:
         yield from _field_faults(contract, item)
+    yield from rule_faults(contract.rules, f"{contract.path}:{{}}: {contract.record_type}, ", names)
+    covered = {name for rule in contract.rules for name in rule.misfit}
+    for item in contract.fields:
+        if item.can_misfit and item.name not in covered:
+            yield (
+                f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: no rule "
+                f"lists it under misfit, so a text that is no {item.type} would become null in silence. "
+                f"Add it to one."
+            )
+
+
+def rule_faults(rules: Iterable[Rule], where: str, names: Collection[str]) -> Iterable[str]:
+    """What is wrong with rules, as far as their text tells.
+
+    Args:
+        rules: In their order.
+        where: What each fault begins with; ``{}`` stands for the rule's line.
+        names: Of the fields that may not convert.
+    """
     seen: set[str] = set()
-    covered: set[str] = set()
-    for rule in contract.rules:
-        place = f"{contract.path}:{rule.line}: {contract.record_type}, rule {rule.code}: "
+    for rule in rules:
+        place = f"{where.format(rule.line)}rule {rule.code}: "
         if not re.fullmatch(r"[A-Z][A-Z0-9_]*", rule.code):
             yield place + (
                 "a code is UPPER_SNAKE and states the fault, because people and tests refer to it. "
@@ -418,18 +451,10 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
                     f"misfit names '{name}', which is no field of the contract, so that no text of it "
                     f"could be found wanting. Fields are {', '.join(sorted(names))}."
                 )
-        covered.update(rule.misfit)
         if rule.when and (found := _VOLATILE.search(rule.when)):
             yield (
                 place + f"it uses {found.group(0)}, which is not deterministic: judged again, a record "
                 "would get another verdict. Compare with a column such as _ingested_at."
-            )
-    for item in contract.fields:
-        if item.can_misfit and item.name not in covered:
-            yield (
-                f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: no rule "
-                f"lists it under misfit, so a text that is no {item.type} would become null in silence. "
-                f"Add it to one."
             )
 
 

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import FrameType
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +30,9 @@ from ingest.main_job import (
 )
 from ingest.session import LONG_RUN_BYTES
 from ingest.sources import find_files
+from ingest.stopping import POLL_SECONDS, heeding_signals
 
 log = logging.getLogger("lakehouse")
-# How long a signal may wait to be heeded while nothing is at work.
-POLL_SECONDS = 1
 INTERRUPTED = 130
 
 
@@ -74,7 +70,7 @@ def run_daily(lake: Lake, options: DailyOptions) -> int:
     # Who keeps running has the time to compile.
     spark = session_starter(lake, LONG_RUN_BYTES if options.follow else 0)()
     spark.dataSource.register(LandingSource)
-    with _heeding_signals(work.stop):
+    with heeding_signals(work.stop, "daily"):
         _stream(spark, lake, options, work)
         while options.follow and not work.stop.is_set():
             # A wake failed and was told; its folder looks the same, so only a new start wakes again.
@@ -174,22 +170,3 @@ def _end(query: StreamingQuery, work: _Work) -> None:
         # A batch that comes now finds the stop or the failure and does nothing.
         pass
     query.stop()
-
-
-@contextmanager
-def _heeding_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGINT and SIGTERM ask for a stop, and the second one of a kind do what it always does."""
-    usual: dict[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers]
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-
-    def ask(number: int, _: FrameType | None) -> None:
-        log.info("daily: stopping when the batch at hand is done; a second signal ends it at once.")
-        stop.set()
-        signal.signal(number, usual[signal.Signals(number)])
-
-    before = {number: signal.signal(number, ask) for number in usual}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

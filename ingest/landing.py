@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -22,6 +23,7 @@ class LandingSource(DataSource):
     Options:
         inputs: JSON list of folders, files or globs, as ``find_files`` takes them.
         start: A text that differs between any two starts of a stream.
+        every: Seconds after which there is a batch also where nothing changed; 0 for never.
     """
 
     @classmethod
@@ -35,7 +37,8 @@ class LandingSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LandingReader:  # noqa: N802 (Spark's name)
         """Make what Spark asks for offsets."""
-        return LandingReader(json.loads(self.options["inputs"]), self.options["start"])
+        every = int(self.options.get("every", "0"))
+        return LandingReader(json.loads(self.options["inputs"]), self.options["start"], every)
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,9 +48,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     did not bring to its end is done although nobody touched the folder.
     """
 
-    def __init__(self, inputs: Sequence[str], start: str) -> None:
+    def __init__(self, inputs: Sequence[str], start: str, every: int = 0) -> None:
         self._inputs = inputs
         self._start = start
+        self._every = every
         self._target: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's name)
@@ -71,7 +75,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(())
 
     def _now(self) -> Offset:
-        return {"start": self._start, "listing": listing(self._inputs)}
+        now = {"start": self._start, "listing": listing(self._inputs)}
+        if self._every:
+            now["tick"] = str(int(time.monotonic()) // self._every)
+        return now
 
 
 def listing(inputs: Sequence[str]) -> str:

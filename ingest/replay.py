@@ -18,7 +18,7 @@ from ingest.main_job import (
     session_starter,
     usable_contracts,
 )
-from ingest.office import reentry, schedule
+from ingest.office import messages, reentry, schedule
 from ingest.office.actions import Note, chosen
 from ingest.office.refused import Filter, Office, Refused
 from ingest.office.telling import counted, tell_left
@@ -69,26 +69,42 @@ def run_replay(lake: Lake, options: ReplayOptions) -> int:
         usable_contracts(None)
     if not options.dry_run and (told := reentry.settle(lake, note.actor, note.because)):
         console.print(f"{counted(told)} of a replay that was cut short got their event.")
+    if not options.dry_run and (told := messages.settle(lake, note.actor, note.because)):
+        console.print(f"{counted(told)} of a replay of messages that was cut short got their event.")
     with Office(lake, bronze=True, now=options.scheduled_at) as office:
         records, waiting = _chosen(office, options)
-        framed, left = reentry.plan_some(office, records, options.limit)
-        number = sum(len(again) for again in framed.values())
+        of_messages = [r for r in records if r.record_type == messages.RECORD_TYPE][: options.limit]
+        sent, left = messages.plan(office, of_messages)
+        framed, not_framed = reentry.plan_some(
+            office,
+            [r for r in records if r.record_type != messages.RECORD_TYPE],
+            None if options.limit is None else options.limit - len(sent),
+        )
+        left += not_framed
+        number = len(sent) + sum(len(again) for again in framed.values())
         tell_left(left)
         if options.dry_run:
             console.print(f"{counted(number)} would be sent through the gate again.{waiting}")
             return 0
         # What has nothing to do needs no Java.
-        contracts = usable_contracts(None) if framed else {}
+        contracts = usable_contracts(None) if framed or sent else {}
         files = reentry.write_files(lake, contracts, framed)
-    if not files:
+    failed = _send_messages(lake, sent, note, console) if sent else 0
+    if sent and not files and not _is_built(lake):
+        # A lake of messages alone: nothing is there that dbt could judge.
+        return failed or (1 if left and options.ids else 0)
+    if not files and not sent:
         why = "see above" if left else "none is due" if options.scheduled_at else "none waits for it"
         console.print(f"No record was sent: {why}.{waiting}")
         if options.scheduled_at is not None and reentry.is_judged(lake):
             return 0
         usable_contracts(None)
         # One that was cut short may have left some to be judged.
-        code = judge_and_report(lake, phases, console, None)
+        code = judge_and_report(lake, phases, console, None) if _is_built(lake) else 0
         return code or (1 if left and options.ids else 0)
+    if not files:
+        code = judge_and_report(lake, phases, console, session_starter(lake, 0))
+        return code or failed or (1 if left and options.ids else 0)
     session = session_starter(lake, sum(file.size_bytes for file in files))
     batch = ingest_findings(
         lake, contracts, Findings(new=files), reentry.COMMAND, phases, make_progress(), session
@@ -97,7 +113,28 @@ def run_replay(lake: Lake, options: ReplayOptions) -> int:
     code = judge_and_report(lake, phases, console, session)
     if batch is not None:
         _tell(lake, batch, [frame.record_type for frame in framed], console)
-    return code or (1 if left and options.ids else 0)
+    return code or failed or (1 if left and options.ids else 0)
+
+
+def _is_built(lake: Lake) -> bool:
+    return ("bronze", "batches") in lake.tables() and bool(lake.finished_batches())
+
+
+def _send_messages(
+    lake: Lake, sent: Sequence[tuple[Refused, str, bool]], note: Note, console: Console
+) -> int:
+    """Send messages through their gate again, and say what became of them; the job's exit code."""
+    # What starts Spark is imported where it is needed.
+    from ingest.cli_messages import told
+    from ingest.messages.job import run_messages
+
+    path, lines = messages.write_file(lake, sent)
+    outcome = run_messages(lake, [str(path)], messages.targets(), reentries=lines)
+    messages.settle(lake, note.actor, note.because)
+    console.print(f"{counted(len(sent))} sent again, messages: {outcome.received} received.")
+    for line in told(outcome):
+        console.print(line, markup=False, highlight=False)
+    return outcome.exit_code
 
 
 def _chosen(office: Office, options: ReplayOptions) -> tuple[list[Refused], str]:

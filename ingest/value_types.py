@@ -107,7 +107,7 @@ _PYTHON_FORMATS = {
         ("yyyy/MM/dd", "%Y/%m/%d"),
     )
 }
-_INSTANT = re.compile(
+INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})\Z"
 )
 _LOCALES = ((".", ""), (",", ""), (".", ","), (",", "."), (",", " "))
@@ -158,7 +158,7 @@ def _candidates(texts: list[str]) -> Iterable[Type]:
     signs = Counter(sign for text in texts for sign in ".," if sign in text)
     if signs and any(character.isdigit() for text in texts[:100] for character in text):
         yield from sorted(_decimals(texts), key=lambda item: -sum(map(item.takes, texts)))[:1]
-    yield Type("instant", lambda text: _INSTANT.match(text) is not None)
+    yield Type("instant", lambda text: INSTANT.match(text) is not None)
     yield from _times(texts)
 
 

@@ -90,6 +90,7 @@ with
 ),
 
 {% endfor %}
+{% if judged %}
 refused_records as (
   {% for record_type in judged %}
   {{ 'union all' if not loop.first }}
@@ -105,6 +106,7 @@ refused_records as (
   {% endfor %}
 ),
 
+{% endif %}
 {% for record_type in parents %}
 {% set tables = children_of(record_type) %}
 {% set worked_in_children = [] %}
@@ -240,6 +242,10 @@ unnamed_codes as (
   from missing_lists
 ),
 
+refused_and_given_up as (
+  {{ message_letters() }}
+),
+
 all_stages as (
   {% if judged %}
   select * from refused_records
@@ -254,6 +260,26 @@ all_stages as (
   select * from failed_statements
   union all
   select * from unnamed_codes
+  union all
+  select
+    dead_letter_id,
+    record_id,
+    record_type,
+    source_file,
+    dataset,
+    stage,
+    error_type,
+    error_message,
+    position,
+    business_key,
+    failure_reasons,
+    verdict_contract,
+    pipeline_version,
+    batch_id,
+    _judged_at,
+    payload,
+    attempt
+  from refused_and_given_up
 ),
 
 letters as (

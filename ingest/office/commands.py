@@ -228,6 +228,7 @@ def correct(source: Any, editor: bool, assignments: Sequence[str], **given: Any)
     --set "qty = regexp_extract(qty, '[0-9]+')" --because "unit in the column" --dry-run
     """
     from ingest.office.corrections import Payloads, parse_assignment
+    from ingest.office.messages import RECORD_TYPE, MessagePayloads
 
     if sum((source is not None, editor, bool(assignments))) != 1:
         raise InputError("Say how to correct, in one way: --set '...', --from FILE or --editor.")
@@ -243,13 +244,18 @@ def correct(source: Any, editor: bool, assignments: Sequence[str], **given: Any)
                 f"{len(records)} records are meant, and one text is for one record. Name one id, or "
                 "correct many with --set."
             )
-        payloads = Payloads(office, records[0].record_type, records)
+        is_message = records[0].record_type == RECORD_TYPE
+        payloads: Payloads | MessagePayloads
+        if is_message:
+            payloads = MessagePayloads(office, records)
+        else:
+            payloads = Payloads(office, records[0].record_type, records)
         old = payloads.text(records[0])
         if source is not None:
             text, kept = _decoded(source.read(), source.name), None
             note = note.with_evidence(f"{source.name} sha256:{_sha256(text)}")
         else:
-            text = _edited(old, payloads.contract.format)
+            text = _edited(old, "json" if is_message else office.contract(records[0].record_type).format)
             kept = text
         text = _without_added_line_end(text, old)
         from ingest.office.corrections import Correction

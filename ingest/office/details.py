@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ingest.lake import is_table
+from ingest.office import messages
 from ingest.office.events import TABLE
 from ingest.office.refused import Office, Refused
 from ingest.office.sources import read_unchanged
@@ -81,6 +82,8 @@ def look_up(office: Office, record: Refused) -> Details:
         office: Opened with Bronze.
         record: The record.
     """
+    if record.record_type == messages.RECORD_TYPE:
+        return _of_message(office, record)
     connection = office.connection
     table = f"silver.{identifier(record.record_type + '_quarantine')}"
     cursor = connection.execute(
@@ -130,6 +133,37 @@ def _life(office: Office, record: Refused) -> Iterator[dict[str, Any]]:
     names = [column[0] for column in cursor.description or ()]
     for row in cursor.fetchall():
         yield dict(zip(names, row, strict=True))
+
+
+def _of_message(office: Office, record: Refused) -> Details:
+    columns = (
+        "payload, _payload_bytes is not null, _byte_offset, _source_file, _file_sha256, receipt, error, "
+        "processed_timestamp"
+    )
+    found = office.bronze_rows(record.record_type, [record.record_id], columns)
+    payload, undecoded, offset, source_file, digest, receipt, error, at = (found or [(None,) * 8])[0]
+    given_up = office.connection.execute(
+        f"select error, insert_time from bronze.bad_data where _record_id = {literal(record.record_id)}"
+    ).fetchall()
+    error, at = given_up[0] if given_up else (error, at)
+    lines, note = _lines(payload, source_file, digest, offset, "utf-8", None)
+    return Details(
+        record=record,
+        unit="line",
+        payload=payload,
+        is_decoded=not undecoded,
+        typed={},
+        misfits=tuple((error or "").splitlines()),
+        parse_error=None,
+        rules=tuple(office.rule(record.record_type, code) for code in record.reasons),
+        detected_at=at,
+        verdict_contract=None,
+        batch_id=None if receipt is None else f"receipt {receipt}",
+        lines=lines,
+        lines_note=note,
+        life=(),
+        history=tuple(_history(office, record)),
+    )
 
 
 def _history(office: Office, record: Refused) -> Iterator[dict[str, Any]]:
@@ -199,10 +233,8 @@ def _text(details: Details) -> Iterator[str]:
     if record.source_file:
         yield f"  {record.source_file}, {details.unit} {record.position}"
     if details.detected_at:
-        yield (
-            f"  refused {_instant(details.detected_at)} under contract {details.verdict_contract}, "
-            f"batch {details.batch_id}"
-        )
+        under = f" under contract {details.verdict_contract}" if details.verdict_contract else ""
+        yield f"  refused {_instant(details.detected_at)}{under}, batch {details.batch_id}"
     yield ""
     yield "Reasons" if details.rules else "Reasons: none, it is refused no longer"
     for rule in details.rules:

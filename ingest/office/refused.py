@@ -12,10 +12,11 @@ from typing import Any
 from ingest.contracts import Contract, load_contracts
 from ingest.errors import InputError
 from ingest.lake import Lake
+from ingest.office import messages as refused_messages
 from ingest.office.events import LAST_EVENT, TABLE
 from ingest.office.states import LEADS_TO, OPEN_STATES, LastEvent, first_state
 from ingest.query import connect, identifier, lake_tables, literal, literals
-from ingest.retry import max_attempts
+from ingest.retry import MAX_ATTEMPTS, max_attempts
 from ingest.transform import models_dir
 
 SHORTEST_PREFIX = 4
@@ -117,11 +118,15 @@ class Office:
         self.record_types = sorted(
             name for schema, name in names if schema == "bronze" and ("silver", name + _SUFFIX) in names
         )
-        if not self.record_types:
+        self._messages = refused_messages.refused_sql(names)
+        if not self.record_types and not self._messages:
             raise InputError(
                 f"{lake.path} has no quarantine yet. Records are judged by a run: make run LAKE=..."
             )
         wanted = {f"silver.{name}{_SUFFIX}" for name in self.record_types} | {f"bronze.{TABLE}"}
+        if self._messages:
+            wanted |= {f"bronze.{refused_messages.RECORD_TYPE}", "bronze.bad_data"}
+            wanted |= {f"silver.{name}{_SUFFIX}" for name in refused_messages.quarantines(names)}
         if bronze:
             wanted |= {f"bronze.{name}" for name in self.record_types}
         self._has_events = ("bronze", TABLE) in names
@@ -148,6 +153,11 @@ class Office:
         Raises:
             InputError: There is none any more, so that nothing says how its records are written.
         """
+        if record_type == refused_messages.RECORD_TYPE:
+            raise InputError(
+                "Messages have no columns that can be named one by one. Correct the whole text of one "
+                "with --editor or --from."
+            )
         if record_type not in self.contracts:
             raise InputError(
                 f"{record_type} has refused records and no contract. Put its contract back; until "
@@ -218,6 +228,8 @@ class Office:
 
     def rule(self, record_type: str, code: str) -> dict[str, str | None]:
         """What the contract says of a code: severity, stage, why, fix, owner; empty if it is gone."""
+        if record_type == refused_messages.RECORD_TYPE:
+            return refused_messages.rule(code)
         contract = self.contracts.get(record_type)
         for rule in contract.rules if contract else ():
             if contract and rule.code == code:
@@ -270,7 +282,8 @@ class Office:
             for c in self.contracts.values()
             for r in c.rules
         )
-        rows = " union all ".join(self._rows_of(name) for name in self.record_types)
+        parts = [self._rows_of(name) for name in self.record_types]
+        rows = " union all ".join(parts + [self._rows_of_messages(sql) for sql in self._messages])
         events = (
             f"select record_id, any_value(record_type) as record_type, any_value(dataset) as dataset, "
             f"max(attempt) as attempt, {LAST_EVENT} as last from bronze.{TABLE} group by record_id"
@@ -303,7 +316,7 @@ class Office:
               rows.file_sha256,
               rows.position,
               rows.since,
-              coalesce(owners.owner, {self._owner_sql()}) as owner,
+              coalesce(rows.owner, owners.owner, {self._owner_sql()}) as owner,
               coalesce(rows.attempt, events.attempt) as attempt,
               events.last
             from rows
@@ -338,9 +351,38 @@ class Office:
             _file_sha256 as file_sha256,
             _position as position,
             _ingested_at as since,
-            {attempt} as attempt
+            {attempt} as attempt,
+            null::text as owner
           from {table}
           qualify row_number() over (partition by _record_id order by _judged_at desc) = 1
+        """
+
+    def _rows_of_messages(self, sql: str) -> str:
+        """SQL that gives the same of refused messages, from ``refused_sql``."""
+        worn_out = first_state(is_dropped=False, attempt=MAX_ATTEMPTS, max_attempts=MAX_ATTEMPTS)
+        fresh = first_state(is_dropped=False, attempt=1, max_attempts=MAX_ATTEMPTS)
+        owners = " ".join(
+            f"when {literal(name)} then {literal(target.owner)}"
+            for name, target in refused_messages.targets().items()
+        )
+        return f"""
+          select
+            {literal(refused_messages.RECORD_TYPE)} as record_type,
+            record_id,
+            dataset,
+            case
+              when attempt >= {MAX_ATTEMPTS} then {literal(worn_out)} else {literal(fresh)}
+            end as first_state,
+            reasons,
+            source_file,
+            file_sha256,
+            position,
+            since,
+            attempt,
+            case dataset {owners} end as owner
+          from ({sql}) as given (
+            record_id, dataset, reasons, source_file, file_sha256, position, since, attempt
+          )
         """
 
     def _owner_sql(self) -> str:
@@ -397,11 +439,17 @@ class Office:
 
     def _check_names(self, wanted: Filter) -> None:
         """A name with a slip in it would find nothing, which reads as if all were well."""
+        targets = list(refused_messages.targets().values()) if self._messages else []
+        rules = [
+            *((c.owner, r) for c in self.contracts.values() for r in c.rules),
+            *((t.owner, r) for t in targets for r in t.rules),
+        ]
         known = {
-            "dataset": {d.name for c in self.contracts.values() for d in c.datasets},
-            "record type": set(self.contracts),
-            "rule": {r.code for c in self.contracts.values() for r in c.rules},
-            "owner": {r.owner or c.owner for c in self.contracts.values() for r in c.rules},
+            "dataset": {d.name for c in self.contracts.values() for d in c.datasets}
+            | {target.name for target in targets},
+            "record type": {*self.contracts, refused_messages.RECORD_TYPE},
+            "rule": {rule.code for _, rule in rules},
+            "owner": {rule.owner or owner for owner, rule in rules} | {t.owner for t in targets},
         }
         columns = {
             "dataset": "dataset", "record type": "record_type", "rule": "unnest(reasons)",

@@ -65,7 +65,7 @@ def choose(
     for candidate in candidates:
         record = candidate.record
         contract = contracts.get(record.record_type)
-        if contract is None or not may(record.state, "reentered"):
+        if not may(record.state, "reentered"):
             continue
         at = _due_at(candidate, contract, now)
         if at is None:
@@ -78,11 +78,13 @@ def choose(
     return Schedule(tuple(item[3] for item in due), len(later), min(later, default=None))
 
 
-def _due_at(candidate: Candidate, contract: Contract, now: datetime) -> datetime | None:
+def _due_at(candidate: Candidate, contract: Contract | None, now: datetime) -> datetime | None:
     """When a record is due; None where another attempt could only fail, or is no longer wanted."""
     record = candidate.record
     if record.state == "corrected":
         return record.last.at if record.last else now
+    if contract is None:
+        return None
     policy = retry_policy(contract.terms)
     # Who investigates a record decides on it.
     if policy is None or record.state != "pending" or record.attempt >= policy.max_attempts:

@@ -6,15 +6,16 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import pytest
 import yaml
 
 from ingest.cli import cli
-from ingest.contracts import ChildContract, Contract, load_children, load_contracts
+from ingest.contracts import Rule, load_children, load_contracts
 from ingest.environment import PROJECT_ROOT
+from ingest.messages.targets import load_targets
 from ingest.transform import models_dir, silver_dir
 
 MODELS = PROJECT_ROOT / "dbt_project" / "models"
@@ -30,6 +31,7 @@ FAMILIES = {
     "lifecycle": "what the states of refused records are in SQL",
     "offline": "what dbt asks Spark, answered without it for the linter",
     "observations": "one macro per table that is observed",
+    "message_letters": "what becomes of messages, as dead letters",
     "seed_loading": "how a seed becomes a table, in place of dbt-spark's way",
     "progress": "what earlier runs did, and the clock of this one",
     "verdicts": "the views that every derived table has of the verdicts",
@@ -86,9 +88,21 @@ def tell(problems: list[str]) -> None:
 # -- contracts
 
 
-def contracts_with_rules() -> list[Contract | ChildContract]:
-    """The contracts of record types, and of what records hold many of."""
-    return [*load_contracts(models_dir()).values(), *load_children(silver_dir())]
+class WithRules(NamedTuple):
+    """What has rules: a record type, a table of what records hold many of, a target of messages."""
+
+    record_type: str
+    path: Path
+    rules: tuple[Rule, ...]
+
+
+def contracts_with_rules() -> list[WithRules]:
+    contracts = [*load_contracts(models_dir()).values(), *load_children(silver_dir())]
+    targets = load_targets(models_dir()).values()
+    return [
+        *(WithRules(contract.record_type, contract.path, contract.rules) for contract in contracts),
+        *(WithRules(target.name, models_dir() / "messages.yml", target.rules) for target in targets),
+    ]
 
 
 def test_every_rule_says_why_and_how_to_go_on() -> None:
