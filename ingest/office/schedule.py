@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingest.contracts import Contract
+from ingest.office import messages
 from ingest.office.refused import Filter, Office, Refused
 from ingest.office.states import may
 from ingest.query import identifier
@@ -65,6 +66,8 @@ def choose(
     for candidate in candidates:
         record = candidate.record
         contract = contracts.get(record.record_type)
+        if contract is None and record.record_type != messages.RECORD_TYPE:
+            continue
         if not may(record.state, "reentered"):
             continue
         at = _due_at(candidate, contract, now)
