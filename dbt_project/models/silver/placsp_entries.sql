@@ -25,7 +25,9 @@ decisions as (
 ),
 
 deletions as (
-  {{ accepted('placsp_deleted_entries', ['_record_id', 'deleted_at', 'deleted_at_offset', 'deletion_type']) }}
+  {{ accepted('placsp_deleted_entries', [
+    '_record_id', 'deleted_at', 'deleted_at_offset', 'deletion_type'
+  ]) }}
 ),
 
 entries as (
