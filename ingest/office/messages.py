@@ -161,6 +161,9 @@ def plan(
     """
     from ingest.office.corrections import Left
 
+    if not records:
+        # A lake without messages has no table of them.
+        return [], []
     corrected = office.corrected_texts(records)
     payloads = MessagePayloads(office, records)
     again, left = [], []
