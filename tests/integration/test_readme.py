@@ -256,7 +256,13 @@ def test_lineage_runs_unbroken_from_source_to_mart(site: tuple[str, str]) -> Non
     assert not rootless, f"{rootless} hang on no source. Say with ref() what they are made of."
     # The chain of a feed's pages is told by a Silver table, and no mart has more to say of it.
     ends = marts | {"model.lakehouse.placsp_feed_pages"}
-    dead_ends = [name for name in manifest["sources"] if not ends & reached(name, manifest["child_map"])]
+    dead_ends = [
+        name
+        for name, source in manifest["sources"].items()
+        # What the job of messages writes for its readers and for itself is an end already.
+        if source["source_name"] not in ("messages", "message_targets")
+        and not ends & reached(name, manifest["child_map"])
+    ]
     assert not dead_ends, f"no mart hangs on {dead_ends}. Read them with source() in a stg_ model."
 
 

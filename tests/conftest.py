@@ -1,4 +1,4 @@
-"""What unit tests share."""
+"""What all tests share."""
 
 from hypothesis import settings
 
