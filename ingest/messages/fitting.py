@@ -170,6 +170,9 @@ class _Asking:
         folded = {name.lower(): name for name in known}
         wanted = []
         for name, inner_value in value.items():
+            if inner_value is None:
+                # It says nothing, under whatever name: else it fits or not by what stands beside it.
+                continue
             inner = joined(path, name)
             same = folded.setdefault(name.lower(), name)
             if same != name:

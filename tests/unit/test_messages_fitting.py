@@ -243,6 +243,7 @@ JSON = st.recursive(
 DATA = st.dictionaries(st.sampled_from(["a", "b", "c", "A"]), JSON, max_size=3)
 
 
+@example({"a": [{"a": None}, {"A": False}]})
 @given(DATA)
 def test_what_was_granted_fits_when_it_is_tried_again(data: dict[str, Any]) -> None:
     text = json.dumps(data)
