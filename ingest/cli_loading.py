@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from ingest.cli_options import dataset_option, input_option, lake_option, retry_option
+from ingest.cli_options import (
+    dataset_option,
+    follow_option,
+    input_option,
+    interval_option,
+    lake_option,
+    retry_option,
+)
 from ingest.lake import Lake
 from ingest.lock import LakeLock
 
@@ -62,14 +69,8 @@ def history(
 @input_option
 @lake_option
 @dataset_option
-@click.option("--follow", is_flag=True, help="Keep running, and take what comes until stopped.")
-@click.option(
-    "--interval",
-    type=click.IntRange(min=1),
-    default=60,
-    show_default=True,
-    help="With --follow: seconds between two looks at the folder.",
-)
+@follow_option
+@interval_option(" at the folder")
 def daily(
     inputs: Sequence[str], lake_path: Path, dataset: str | None, follow: bool, interval: int
 ) -> None:

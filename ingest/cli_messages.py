@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingest.cli_options import input_option, lake_option
+from ingest.cli_options import follow_option, input_option, interval_option, lake_option
 from ingest.errors import InputError
 from ingest.lake import Lake
 from ingest.lock import LakeLock
@@ -28,14 +28,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Look for the messages of this run, or for all and judge them again.",
 )
-@click.option("--follow", is_flag=True, help="Keep running, and take what comes until stopped.")
-@click.option(
-    "--interval",
-    type=click.IntRange(min=1),
-    default=60,
-    show_default=True,
-    help="With --follow: seconds between two looks; no more than a schema window.",
-)
+@follow_option
+@interval_option("; no more than a schema window")
 def messages(inputs: Sequence[str], lake_path: Path, audit: str, follow: bool, interval: int) -> None:
     """Take new JSON messages to their targets, and try those again that wait.
 

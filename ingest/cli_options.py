@@ -5,9 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import pwd
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 lake_option = click.option(
     "--lake",
@@ -31,6 +35,21 @@ dataset_option = click.option("--dataset", help="Dataset of files whose name and
 retry_option = click.option(
     "--retry-failed", is_flag=True, help="Try files again that failed with the same content."
 )
+
+follow_option = click.option(
+    "--follow", is_flag=True, help="Keep running, and take what comes until stopped."
+)
+
+
+def interval_option(of_what: str) -> Callable[[_Command], _Command]:
+    """The option ``--interval`` of a command that follows; of what its looks are, for the help."""
+    return click.option(
+        "--interval",
+        type=click.IntRange(min=1),
+        default=60,
+        show_default=True,
+        help=f"With --follow: seconds between two looks{of_what}.",
+    )
 
 
 def operator() -> str:

@@ -126,6 +126,21 @@ class Rule:
     stops: bool = False
     owner: str | None = None
 
+    def described(self, owner: str) -> dict[str, str | None]:
+        """What whoever works off a record is told of the rule.
+
+        Args:
+            owner: The team of its contract, for a rule that names none.
+        """
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "stage": self.stage,
+            "why": self.why,
+            "fix": self.fix,
+            "owner": self.owner or owner,
+        }
+
 
 @dataclass(frozen=True)
 class Dataset:

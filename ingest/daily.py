@@ -5,20 +5,18 @@ See docs/decisions/0010-the-stream-only-wakes-the-ingest.md.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ingest.errors import LakehouseError, StreamError
+from ingest.errors import LakehouseError
 from ingest.lake import Lake
-from ingest.landing import LandingSource
+from ingest.landing import landing_stream, stream_ended
 from ingest.main_job import (
     Options,
     Phases,
@@ -69,7 +67,6 @@ def run_daily(lake: Lake, options: DailyOptions) -> int:
     work = _Work(lake, options)
     # Who keeps running has the time to compile.
     spark = session_starter(lake, LONG_RUN_BYTES if options.follow else 0)()
-    spark.dataSource.register(LandingSource)
     with heeding_signals(work.stop, "daily"):
         _stream(spark, lake, options, work)
         while options.follow and not work.stop.is_set():
@@ -136,13 +133,7 @@ def _stream(spark: SparkSession, lake: Lake, options: DailyOptions, work: _Work)
         return
     work.failure = None
     checkpoint = lake.state / "checkpoints" / "daily"
-    source = (
-        spark.readStream.format(LandingSource.name())
-        .option("inputs", json.dumps(list(options.inputs)))
-        .option("start", datetime.now(UTC).isoformat())
-        .load()
-    )
-    writer = source.writeStream.foreachBatch(work.wake).option("checkpointLocation", str(checkpoint))
+    writer = landing_stream(spark, options.inputs, work.wake, checkpoint)
     if options.follow:
         writer = writer.trigger(processingTime=f"{options.interval_seconds} seconds")
     else:
@@ -157,11 +148,7 @@ def _stream(spark: SparkSession, lake: Lake, options: DailyOptions, work: _Work)
         if work.stop.is_set():
             # A signal to the whole process group ends Spark's helpers too, before they are asked to.
             return
-        raise StreamError(
-            f"The stream over {', '.join(options.inputs)} ended: {error}. The lake decides what is new, "
-            f"not the stream's checkpoint: if the fault stays, remove {checkpoint} and start again; "
-            f"nothing is lost or doubled by that."
-        ) from error
+        raise stream_ended(options.inputs, checkpoint, error) from error
 
 
 def _end(query: StreamingQuery, work: _Work) -> None:

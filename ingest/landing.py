@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from ingest.errors import InputError
+from ingest.errors import InputError, StreamError
 from ingest.sources import find_files
 
 Offset = dict[str, str]
@@ -79,6 +83,43 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._every:
             now["tick"] = str(int(time.monotonic()) // self._every)
         return now
+
+
+def landing_stream(
+    spark: SparkSession,
+    inputs: Sequence[str],
+    wake: Callable[[DataFrame, int], None],
+    checkpoint: Path,
+    *,
+    every: int = 0,
+) -> DataStreamWriter:
+    """A stream that wakes when something in its inputs changed, for its caller to trigger and start.
+
+    Args:
+        spark: The session.
+        inputs: Folders, files or globs.
+        wake: Called with each batch, which is empty.
+        checkpoint: Folder of the stream's checkpoint.
+        every: Seconds after which there is a batch also where nothing changed; 0 for never.
+    """
+    spark.dataSource.register(LandingSource)
+    source = (
+        spark.readStream.format(LandingSource.name())
+        .option("inputs", json.dumps(list(inputs)))
+        .option("start", datetime.now(UTC).isoformat())
+        .option("every", str(every))
+        .load()
+    )
+    return source.writeStream.foreachBatch(wake).option("checkpointLocation", str(checkpoint))
+
+
+def stream_ended(inputs: Sequence[str], checkpoint: Path, error: Exception) -> StreamError:
+    """The error of a ``landing_stream`` that ended by itself, and how to go on."""
+    return StreamError(
+        f"The stream over {', '.join(inputs)} ended: {error}. The lake decides what is new, not the "
+        f"stream's checkpoint: if the fault stays, remove {checkpoint} and start again; nothing is lost "
+        f"or doubled by that."
+    )
 
 
 def listing(inputs: Sequence[str]) -> str:

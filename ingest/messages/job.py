@@ -5,7 +5,6 @@ See docs/decisions/0014-messages-wait-for-their-windows-end.md.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +17,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from ingest.environment import pipeline_version
 from ingest.errors import LakehouseError, StreamError
 from ingest.lake import Lake
-from ingest.landing import LandingSource
+from ingest.landing import landing_stream, stream_ended
 from ingest.messages.fitting import Plan, gather
 from ingest.messages.judging import Judge, judge, refusals, requests, typed
 from ingest.messages.receiving import RECEIVED_DDL, Reentries, new_files, receiver
@@ -168,7 +166,7 @@ def run_messages(
 
     spark = start_on(lake)
     with _telling(lake, inputs):
-        writer = _stream(spark, lake, inputs, wake, every=0)
+        writer = landing_stream(spark, inputs, wake, _checkpoint(lake))
         writer.trigger(availableNow=True).start().awaitTermination()
     if failures:
         raise failures[0]
@@ -228,7 +226,7 @@ def follow_messages(
     # Who keeps running has the time to compile.
     spark = start_on(lake, input_bytes=LONG_RUN_BYTES)
     with heeding_signals(stop, "messages"), _telling(lake, inputs):
-        writer = _stream(spark, lake, inputs, wake, every=interval_seconds)
+        writer = landing_stream(spark, inputs, wake, _checkpoint(lake), every=interval_seconds)
         query = writer.trigger(processingTime=f"{interval_seconds} seconds").start()
         while not query.awaitTermination(POLL_SECONDS):
             if stop.is_set():
@@ -243,35 +241,12 @@ def _checkpoint(lake: Lake) -> Path:
     return lake.state / "checkpoints" / "messages"
 
 
-def _stream(
-    spark: SparkSession,
-    lake: Lake,
-    inputs: Sequence[str],
-    wake: Callable[[DataFrame, int], None],
-    *,
-    every: int,
-) -> DataStreamWriter:
-    spark.dataSource.register(LandingSource)
-    source = (
-        spark.readStream.format(LandingSource.name())
-        .option("inputs", json.dumps(list(inputs)))
-        .option("start", datetime.now(UTC).isoformat())
-        .option("every", str(every))
-        .load()
-    )
-    return source.writeStream.foreachBatch(wake).option("checkpointLocation", str(_checkpoint(lake)))
-
-
 @contextmanager
 def _telling(lake: Lake, inputs: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except StreamingQueryException as error:
-        raise StreamError(
-            f"The stream over {', '.join(inputs)} ended: {error}. The lake decides what is new, not the "
-            f"stream's checkpoint: if the fault stays, remove {_checkpoint(lake)} and start again; "
-            f"nothing is lost or doubled by that."
-        ) from error
+        raise stream_ended(inputs, _checkpoint(lake), error) from error
 
 
 class _Run:

@@ -400,43 +400,16 @@ class Tables:
         self, target: Target, outcome: str, before: StructType, after: StructType, now: datetime
     ) -> None:
         """Write into the history what no window's end changed."""
-        at = Window(now, now)
-        self._append(
-            "schema_changes",
-            "change_id",
-            [
-                {
-                    "change_id": _change_id(target.name, at, outcome),
-                    "target": target.name,
-                    "window_start": now,
-                    "window_end": now,
-                    "outcome": outcome,
-                    "before": written(before),
-                    "after": written(after),
-                    "changes": changes(before, after),
-                    "messages": 0,
-                    "message_ids": [],
-                    "applied_at": now,
-                    "pipeline_version": self._version,
-                }
-            ],
-        )
+        row = self._change(target.name, Window(now, now), outcome, before, after, now)
+        self._append("schema_changes", "change_id", [row])
 
     def record(self, target: Target, window: Window, plan: Plan, now: datetime) -> None:
         """Write into the history what a window's end changed."""
         row = {
+            **self._change(target.name, window, "applied", plan.before, plan.after, now),
             "change_id": _change_id(target.name, window, ""),
-            "target": target.name,
-            "window_start": window.start,
-            "window_end": window.end,
-            "outcome": "applied",
-            "before": written(plan.before),
-            "after": written(plan.after),
-            "changes": changes(plan.before, plan.after),
             "messages": sum(request.messages for request in plan.granted),
             "message_ids": [i for request in plan.granted for i in request.examples],
-            "applied_at": now,
-            "pipeline_version": self._version,
         }
         self._append("schema_changes", "change_id", [row])
 
@@ -452,25 +425,42 @@ class Tables:
         for item in refused:
             width = targets[item.target].schema_window_minutes
             window = window_of(item.window_start, width)
-            schema = written(schemas[item.target])
+            schema = schemas[item.target]
             rows.append(
                 {
+                    **self._change(item.target, window, "refused", schema, schema, now),
                     "change_id": _change_id(item.target, window, item.why),
-                    "target": item.target,
-                    "window_start": window.start,
-                    "window_end": window.end,
-                    "outcome": "refused",
-                    "before": schema,
-                    "after": schema,
-                    "changes": [],
                     "why": item.why,
                     "messages": item.messages,
                     "message_ids": list(item.examples),
-                    "applied_at": now,
-                    "pipeline_version": self._version,
                 }
             )
         self._append("schema_changes", "change_id", rows)
+
+    def _change(
+        self,
+        target: str,
+        window: Window,
+        outcome: str,
+        before: StructType,
+        after: StructType,
+        now: datetime,
+    ) -> dict[str, Any]:
+        """A row of the history for which no message asked."""
+        return {
+            "change_id": _change_id(target, window, outcome),
+            "target": target,
+            "window_start": window.start,
+            "window_end": window.end,
+            "outcome": outcome,
+            "before": written(before),
+            "after": written(after),
+            "changes": changes(before, after),
+            "messages": 0,
+            "message_ids": [],
+            "applied_at": now,
+            "pipeline_version": self._version,
+        }
 
     def _change_ids(self) -> set[str]:
         return {row["change_id"] for row in self._read_small("schema_changes", ["change_id"])}

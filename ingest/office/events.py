@@ -83,6 +83,41 @@ class Event:
             )
 
 
+def reentered(
+    supersedes: str,
+    record_type: str,
+    dataset: str,
+    attempt: int,
+    record_id: str,
+    batch_id: str,
+    actor: str,
+    reason: str,
+) -> Event:
+    """The event of a record that went through the gate again.
+
+    Args:
+        supersedes: The record that was refused.
+        record_type: Its record type.
+        dataset: Its dataset.
+        attempt: Which time at the gate that of the new record is.
+        record_id: The record as which it went.
+        batch_id: Where that came to Bronze.
+        actor: Who did it.
+        reason: Why, in words.
+    """
+    return Event(
+        record_id=supersedes,
+        record_type=record_type,
+        dataset=dataset,
+        event_type="reentered",
+        actor=actor,
+        reason=reason,
+        evidence=f"as record {record_id}",
+        attempt=attempt - 1,
+        batch_id=batch_id,
+    )
+
+
 def append(
     lake: Lake,
     events: Sequence[Event],

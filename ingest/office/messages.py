@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ingest.errors import InputError
 from ingest.lake import Lake
-from ingest.office.events import TABLE, Event, append
+from ingest.office.events import TABLE, append, reentered
 from ingest.query import connect, identifier, literal
 from ingest.transform import models_dir
 
@@ -82,14 +82,7 @@ def rule(code: str) -> dict[str, str | None]:
     for target in targets().values():
         for item in target.rules:
             if item.code == code:
-                return {
-                    "code": code,
-                    "severity": item.severity,
-                    "stage": item.stage,
-                    "why": item.why,
-                    "fix": item.fix,
-                    "owner": item.owner or target.owner,
-                }
+                return item.described(target.owner)
     return {"code": code}
 
 
@@ -234,16 +227,8 @@ def settle(lake: Lake, actor: str, because: str) -> int:
             "where again._supersedes is not null and told.record_id is null order by all"
         ).fetchall()
     events = [
-        Event(
-            record_id=supersedes,
-            record_type=RECORD_TYPE,
-            dataset=target,
-            event_type="reentered",
-            actor=actor,
-            reason=because,
-            evidence=f"as record {record_id}",
-            attempt=attempt - 1,
-            batch_id=f"receipt {receipt}",
+        reentered(
+            supersedes, RECORD_TYPE, target, attempt, record_id, f"receipt {receipt}", actor, because
         )
         for supersedes, target, attempt, record_id, receipt in rows
     ]

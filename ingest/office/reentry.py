@@ -21,7 +21,7 @@ from ingest.errors import FileReadError, InputError
 from ingest.lake import Lake
 from ingest.office.corrections import Left, Payloads, by_record_type
 from ingest.office.csv_edit import header_of, written
-from ingest.office.events import TABLE, Event, append
+from ingest.office.events import TABLE, Event, append, reentered
 from ingest.office.refused import Office, Refused
 from ingest.office.sources import read_unchanged
 from ingest.query import connect, identifier, literal
@@ -356,17 +356,7 @@ def settle(lake: Lake, actor: str, because: str) -> int:
                 f"({', '.join(map(literal, untold))}) order by all"
             ).fetchall()
             events += [
-                Event(
-                    record_id=supersedes,
-                    record_type=record_type,
-                    dataset=dataset,
-                    event_type="reentered",
-                    actor=actor,
-                    reason=because,
-                    evidence=f"as record {record_id}",
-                    attempt=attempt - 1,
-                    batch_id=batch_id,
-                )
+                reentered(supersedes, record_type, dataset, attempt, record_id, batch_id, actor, because)
                 for supersedes, dataset, attempt, record_id, batch_id in rows
             ]
     # It happened, whatever somebody else did meanwhile.

@@ -233,14 +233,7 @@ class Office:
         contract = self.contracts.get(record_type)
         for rule in contract.rules if contract else ():
             if contract and rule.code == code:
-                return {
-                    "code": code,
-                    "severity": rule.severity,
-                    "stage": rule.stage,
-                    "why": rule.why,
-                    "fix": rule.fix,
-                    "owner": rule.owner or contract.owner,
-                }
+                return rule.described(contract.owner)
         return {"code": code}
 
     def bronze_rows(

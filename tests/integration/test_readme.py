@@ -260,7 +260,8 @@ def test_lineage_runs_unbroken_from_source_to_mart(site: tuple[str, str]) -> Non
         name
         for name, source in manifest["sources"].items()
         # What the job of messages writes for its readers and for itself is an end already.
-        if source["source_name"] not in ("messages", "message_targets")
+        if source["source_name"] != "message_targets"
+        and source["name"] not in ("messages_waiting", "message_files", "schema_changes")
         and not ends & reached(name, manifest["child_map"])
     ]
     assert not dead_ends, f"no mart hangs on {dead_ends}. Read them with source() in a stg_ model."

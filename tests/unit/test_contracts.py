@@ -366,11 +366,10 @@ RETRY_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", RETRY_FAULTS)
-def test_a_faulty_retry_is_told_with_file_and_line(
-    write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, fault: str
+def assert_told(
+    write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, line: str, at: str, said: str
 ) -> None:
-    line, at, said = RETRY_FAULTS[fault]
+    """A contract with this line is refused with its file, the line of ``at``, and what is said."""
     text = with_retry(line)
     folder = write(text)
     monkeypatch.setattr("ingest.transform.models_dir", lambda: folder)
@@ -380,6 +379,13 @@ def test_a_faulty_retry_is_told_with_file_and_line(
     assert isinstance(result.exception, ContractError), result.output
     place = f"{folder / 'parcels.yml'}:{line_of(text, at)}: parcels: "
     assert place + said in str(result.exception)
+
+
+@pytest.mark.parametrize("fault", RETRY_FAULTS)
+def test_a_faulty_retry_is_told_with_file_and_line(
+    write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    assert_told(write, monkeypatch, *RETRY_FAULTS[fault])
 
 
 def test_a_retry_says_when(write: Callable[[str], Path]) -> None:
@@ -453,16 +459,7 @@ ALERT_FAULTS = {
 def test_faulty_alerts_are_told_with_file_and_line(
     write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    line, at, said = ALERT_FAULTS[fault]
-    text = with_retry(line)
-    folder = write(text)
-    monkeypatch.setattr("ingest.transform.models_dir", lambda: folder)
-
-    result = CliRunner().invoke(cli, ["contract", "check"])
-
-    assert isinstance(result.exception, ContractError), result.output
-    place = f"{folder / 'parcels.yml'}:{line_of(text, at)}: parcels: "
-    assert place + said in str(result.exception)
+    assert_told(write, monkeypatch, *ALERT_FAULTS[fault])
 
 
 def test_thresholds_are_what_the_contract_says_and_by_default_none(
