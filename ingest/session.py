@@ -79,7 +79,8 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = list(cds_options() if jvm_options is None else jvm_options)
-    options.append("-XX:+UseSerialGC" if CORES <= 2 else "-XX:+UseParallelGC")
+    # By default a JVM on two cores collects with one thread while all others wait: a tenth of a run.
+    options.append("-XX:+UseParallelGC")
     # Else the young generation is full all the time in a run of small statements, and the old one and
     # the space of classes grow by whole collections: four of them before the first rule is vetted.
     options += ["-XX:InitialHeapSize=1g", "-XX:NewSize=512m", "-XX:MetaspaceSize=256m"]

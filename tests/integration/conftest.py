@@ -4,16 +4,19 @@ project."""
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
@@ -68,9 +71,25 @@ def table_contents(lake: Lake, aside: set[str] | None = None) -> dict[str, list[
     return contents
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Deal the tests out to workers: those of the one Spark together, and those of a module together.
+
+    Who needs no first run comes first, so that a worker has work while another makes it.
+    """
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            group = "session" if "session" in item.fixturenames else item.path.stem  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: "first_run" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
 def session() -> None:
-    """The one Spark of this process. It runs a dozen builds, so it compiles as a long run does."""
+    """The one Spark of all tests, in their own process: who uses it goes to one worker.
+
+    It runs a dozen builds, so it compiles as a long run does.
+    """
     start_session(input_bytes=LONG_RUN_BYTES)
 
 
@@ -100,6 +119,74 @@ class Checkout:
             check=False,
             **options,
         )
+
+
+# Reads commands as JSON, a line each, and answers with what each said and its exit code.
+SERVE = """
+import json, os, sys
+answers = os.fdopen(os.dup(1), "w", buffering=1)
+streams = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) for path in sys.argv[1:]]
+for number, stream in enumerate(streams, 1):
+    os.dup2(stream, number)
+from ingest.cli import main
+for line in sys.stdin:
+    began = [os.fstat(stream).st_size for stream in streams]
+    sys.argv = ["lakehouse", *json.loads(line)]
+    try:
+        code = main()
+    except SystemExit as ended:
+        code = ended.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    said = [
+        os.pread(stream, os.fstat(stream).st_size - at, at).decode("utf-8")
+        for stream, at in zip(streams, began)
+    ]
+    answers.write(json.dumps([code, *said]) + "\\n")
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said, and how it ended."""
+
+    exit_code: int
+    out: str
+    errors: str
+
+    @property
+    def told(self) -> str:
+        """All that it said."""
+        return self.out + self.errors
+
+
+class Lakehouse:
+    """Calls `lakehouse` in a copy of the project, all calls in one process, as a context manager.
+
+    A call with a Spark of its own spends more time on starting it than on the little that stories hold.
+    """
+
+    def __init__(self, checkout: Checkout, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, str(folder / "out"), str(folder / "errors")],
+            cwd=checkout.root,
+            env={**checkout.environment(), "PWD": str(checkout.root)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *command: str) -> Said:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return Said(*json.loads(self._process.stdout.readline()))
+
+    def __enter__(self) -> Lakehouse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
 
 
 def copy_checkout(root: Path) -> Checkout:
@@ -152,23 +239,39 @@ class FirstRun:
     told: str
     exit_code: int
 
+    @property
+    def lake(self) -> Path:
+        """A copy of the lake as the target left it; the checkout's own is the one of the README."""
+        return self.checkout.root.parent / "lake"
 
-def call_first(target: str, root: Path) -> FirstRun:
-    checkout = copy_checkout(root)
-    run = checkout.shell(f"make {target}")
-    return FirstRun(checkout, run.stdout, run.returncode)
+
+def call_first(target: str, factory: pytest.TempPathFactory, worker: str) -> FirstRun:
+    """Call a make target once for all workers; who comes while it runs waits for it."""
+    folder = factory.getbasetemp()
+    # Of several workers each has a folder in the one of the run.
+    folder = (folder if worker == "master" else folder.parent) / f"make {target}"
+    folder.mkdir(exist_ok=True)
+    outcome = folder / "outcome.json"
+    with FileLock(folder / "lock"):
+        if not outcome.is_file():
+            checkout = copy_checkout(folder / "checkout")
+            run = checkout.shell(f"make {target}")
+            if (checkout.root / "lake").is_dir():
+                shutil.copytree(checkout.root / "lake", folder / "lake")
+            outcome.write_text(json.dumps({"told": run.stdout, "exit_code": run.returncode}), "utf-8")
+    return FirstRun(Checkout(folder / "checkout"), **json.loads(outcome.read_text("utf-8")))
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+def first_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> FirstRun:
     """After `make run`."""
-    return call_first("run", tmp_path_factory.mktemp("checkout"))
+    return call_first("run", tmp_path_factory, worker_id)
 
 
 @pytest.fixture(scope="session")
-def orders_lab(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+def orders_lab(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> FirstRun:
     """After `make orders-lab`."""
-    return call_first("orders-lab", tmp_path_factory.mktemp("lab"))
+    return call_first("orders-lab", tmp_path_factory, worker_id)
 
 
 @dataclass(frozen=True)
@@ -189,9 +292,8 @@ def sample_lake(first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -
     manifest = generate(again, entries=60, orders=6000)
     names = sorted(path.name for path in again.iterdir())
     assert filecmp.cmpfiles(samples, again, names, shallow=False) == (names, [], [])
-    # The README's commands change the other one.
     lake = Lake(tmp_path_factory.mktemp("lake") / "lake")
-    shutil.copytree(first_run.checkout.root / "lake", lake.path)
+    shutil.copytree(first_run.lake, lake.path)
     return SampleLake(samples, manifest, lake, first_run.exit_code)
 
 
@@ -236,7 +338,7 @@ def golden_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def grown_lake(
-    sample_lake: SampleLake, golden_files: Path, tmp_path_factory: pytest.TempPathFactory
+    session: None, sample_lake: SampleLake, golden_files: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Lake:
     """A copy of the lake with a second delivery on top, incrementally: the golden files among it."""
     lake = Lake(tmp_path_factory.mktemp("grown") / "lake")

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Checkout, copy_checkout, leave_orders_alone, rows
+from test_readme import DBT_BY_HAND
 
 from ingest.lake import Lake
+from ingest.session import small_lake
 
 ORDERS = """\
 order_id,customer_id,sku,qty,order_ts,channel,note,colour
@@ -39,6 +41,7 @@ def change_rule(contract: Path, code: str, key: str, value: str) -> None:
 class Runs:
     """What one lake held after the run with rules that drop and fail, and what it holds at the end."""
 
+    checkout: Checkout
     before: dict[str, list[tuple[object, ...]]]
     lake: Lake
     first: subprocess.CompletedProcess[str]
@@ -84,7 +87,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     change_rule(contract, "QTY_BELOW_ONE", "severity", "quarantine")
     change_rule(contract, "QTY_BELOW_ONE", "when", "qty < 2")
     change_rule(contract, "ORDER_TS_OUT_OF_RANGE", "severity", "quarantine")
-    return Runs(before, lake, first, again, checkout.shell(run))
+    return Runs(checkout, before, lake, first, again, checkout.shell(run))
 
 
 def test_what_a_rule_drops_is_refused_and_kept_as_evidence(runs: Runs) -> None:
@@ -161,3 +164,17 @@ def test_the_laws_hold_across_contracts(runs: Runs) -> None:
 def test_drift_counts_a_record_once_however_often_it_was_judged(runs: Runs) -> None:
     assert runs.before["drift"] == [("colour", 1)]
     assert rows(runs.lake, LOOKS["drift"]) == [("colour", 1)]
+
+
+def test_dbt_by_hand_builds_and_fits_its_session_to_a_small_lake(runs: Runs) -> None:
+    # As the README has it. Here, and not on the lake of all samples, because it takes half the time.
+    letters = rows(runs.lake, LOOKS["letters"])
+    built = runs.checkout.shell(DBT_BY_HAND)
+    assert built.returncode == 0, built.stdout
+    assert re.search(r"(?s)Completed successfully.*ERROR=0", built.stdout), built.stdout
+    assert rows(runs.lake, LOOKS["letters"]) == letters, "built on what was there"
+    logs = [runs.checkout.root / "dbt_project" / "logs", runs.lake.path / "_state" / "dbt"]
+    by_hand, by_run = ((folder / "dbt.log").read_text("utf-8") for folder in logs)
+    for name, value in small_lake().settings.items():
+        assert f"    set {name}={value}\n" in by_hand
+        assert f"set {name}=" not in by_run, "its session had it from the start"

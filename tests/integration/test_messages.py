@@ -32,6 +32,8 @@ from ingest.office.actions import Note
 from ingest.replay import ReplayOptions, run_replay
 from ingest.transform import invoke_dbt, models_dir
 
+pytestmark = pytest.mark.usefixtures("session")
+
 TARGETS = load_targets(models_dir())
 CUSTOMERS = "silver.customer_updates"
 WAITING = "bronze.messages_waiting"

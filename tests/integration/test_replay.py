@@ -20,6 +20,8 @@ from ingest.office.refused import Filter, Office, Refused
 from ingest.office.states import OPEN_STATES
 from ingest.replay import ReplayOptions, run_replay
 
+pytestmark = pytest.mark.usefixtures("session")
+
 NOTE = Note("maria", "the partner said so")
 OPTIONS = ReplayOptions(note=NOTE)
 

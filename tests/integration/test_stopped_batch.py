@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 
 import pytest
-from conftest import Checkout, copy_checkout, leave_orders_alone, rows
+from conftest import Checkout, Lakehouse, Said, copy_checkout, leave_orders_alone, rows
 
 from ingest.lake import Lake
 
@@ -38,12 +37,12 @@ LOOKS = {
 class Story:
     """What was said, and what the lake held while the batch was stopped and after it was released."""
 
-    stopped: subprocess.CompletedProcess[str]
-    listed: subprocess.CompletedProcess[str]
-    alert: subprocess.CompletedProcess[str]
-    released: subprocess.CompletedProcess[str]
-    again: subprocess.CompletedProcess[str]
-    over: subprocess.CompletedProcess[str]
+    stopped: Said
+    listed: Said
+    alert: Said
+    released: Said
+    again: Said
+    over: Said
     before: dict[str, list[tuple[object, ...]]]
     after: dict[str, list[tuple[object, ...]]]
 
@@ -58,21 +57,22 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     contract.write_text(text.replace("stop_from: 1000\n", "stop_from: 4\n"), "utf-8")
     (checkout.root / "orders_1.csv").write_text(SOUND)
     (checkout.root / "orders_2.csv").write_text(BAD)
-    lake, call = Lake(checkout.root / "lake"), ".venv/bin/lakehouse "
+    lake = Lake(checkout.root / "lake")
 
-    # Both are judged in one build, as two batches.
-    first = checkout.shell(call + "ingest --input orders_1.csv")
-    assert first.returncode == 0, first.stdout
-    stopped = checkout.shell(call + "run --input orders_2.csv")
-    assert lake.tables(), stopped.stdout
-    before = {name: rows(lake, sql) for name, sql in LOOKS.items()}
-    listed = checkout.shell(call + "release")
-    alert = checkout.shell(call + "alert --format json 2>/dev/null")
-    (batch,) = rows(lake, "select batch_id from marts.reconciliation where held > 0")[0]
-    released = checkout.shell(call + f"release {batch} --dataset orders --because 'a test'")
-    again = checkout.shell(call + "run --input orders_2.csv")
-    over = checkout.shell(call + "alert --format json 2>/dev/null")
-    after = {name: rows(lake, sql) for name, sql in LOOKS.items()}
+    with Lakehouse(checkout, tmp_path_factory.mktemp("said")) as lakehouse:
+        # Both are judged in one build, as two batches.
+        first = lakehouse("ingest", "--input", "orders_1.csv")
+        assert first.exit_code == 0, first.told
+        stopped = lakehouse("run", "--input", "orders_2.csv")
+        assert lake.tables(), stopped.told
+        before = {name: rows(lake, sql) for name, sql in LOOKS.items()}
+        listed = lakehouse("release")
+        alert = lakehouse("alert", "--format", "json")
+        (batch,) = rows(lake, "select batch_id from marts.reconciliation where held > 0")[0]
+        released = lakehouse("release", str(batch), "--dataset", "orders", "--because", "a test")
+        again = lakehouse("run", "--input", "orders_2.csv")
+        over = lakehouse("alert", "--format", "json")
+        after = {name: rows(lake, sql) for name, sql in LOOKS.items()}
     return Story(stopped, listed, alert, released, again, over, before, after)
 
 
@@ -91,22 +91,22 @@ def test_the_laws_are_checked_and_hold_while_it_waits(story: Story) -> None:
 
 
 def test_it_is_said_by_the_run_by_the_command_and_as_an_alert(story: Story) -> None:
-    assert story.stopped.returncode == 1, story.stopped.stdout
+    assert story.stopped.exit_code == 1, story.stopped.told
     said = "is stopped: 3 records of orders are in quarantine, and 2 that were accepted are held back"
     for told in (story.stopped, story.listed):
-        assert said in " ".join(told.stdout.split()), told.stdout
-    assert "Every law holds" in story.stopped.stdout
-    assert story.alert.returncode == 1, story.alert.stdout
-    (alert,) = json.loads(story.alert.stdout)["alerts"]
+        assert said in " ".join(told.told.split()), told.told
+    assert "Every law holds" in story.stopped.told
+    assert story.alert.exit_code == 1, story.alert.told
+    (alert,) = json.loads(story.alert.out)["alerts"]
     assert (alert["kind"], alert["value"], alert["threshold"]) == ("stop_above", 0.6, 0.5)
 
 
 def test_once_released_it_goes_to_silver_with_the_next_run(story: Story) -> None:
-    assert "takes 2 records of orders to Silver" in story.released.stdout, story.released.stdout
-    assert story.again.returncode == 0, story.again.stdout
+    assert "takes 2 records of orders to Silver" in story.released.told, story.released.told
+    assert story.again.exit_code == 0, story.again.told
     assert story.after["orders"] == [("added", 9), ("kept", 9), ("other", 2)]
     assert story.after["held"] == []
     assert story.after["counts"] == [("s_1.csv", 2, 2, 1, 1, 0, 0), ("s_2.csv", 2, 3, 2, 0, 0, 0)]
     assert story.after["letters"] == story.before["letters"]
-    assert story.over.returncode == 0, story.over.stdout
-    assert [alert["status"] for alert in json.loads(story.over.stdout)["alerts"]] == ["resolved"]
+    assert story.over.exit_code == 0, story.over.told
+    assert [alert["status"] for alert in json.loads(story.over.out)["alerts"]] == ["resolved"]

@@ -18,7 +18,7 @@ CHILDREN = load_children(silver_dir())
 
 
 @pytest.fixture(scope="module")
-def spark() -> SparkSession:
+def spark(session: None) -> SparkSession:
     return start_session()
 
 

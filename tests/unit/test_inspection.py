@@ -107,7 +107,7 @@ def test_a_file_must_be_there_and_be_a_file(contracts: dict[str, Contract], tmp_
         (HEAD.encode(), "a header and no record"),
         (LINE.encode(), "No line of the first 50 names a column"),
         (HEAD.replace(",", ";").encode() + b"1;2\n", "the file seems to have ';'"),
-        (gzip.compress(b"packed"), "gz"),
+        (gzip.compress(b"packed", mtime=0), "gz"),
         (b"<!DOCTYPE html><html><body>gone</body></html>", "HTML"),
     ],
     ids=["nothing", "header", "no-header", "other-delimiter", "gzip", "page"],
@@ -197,7 +197,7 @@ def test_a_file_that_spark_can_read_is_linked(contracts: dict[str, Contract], tm
     ("name", "data"),
     [
         ("orders.csv", ("printed: today\r\n\r\n" + HEAD + LINE).replace("x\n", "é\r\n").encode()),
-        ("orders.csv.gz", gzip.compress((HEAD + LINE).replace("x\n", "é\r\n").encode())),
+        ("orders.csv.gz", gzip.compress((HEAD + LINE).replace("x\n", "é\r\n").encode(), mtime=0)),
         ("orders.csv", (HEAD + LINE).replace("x\n", "é\r\n").encode("utf-16")),
     ],
     ids=["lines-above", "gzip", "utf-16"],
