@@ -19,6 +19,7 @@ import yaml
 
 from ingest.capture.csv_format import CsvFormat
 from ingest.errors import ContractError, InputError
+from ingest.retention import retention_faults
 from ingest.retry import retry_faults
 from ingest.schema import parse_ddl
 from ingest.thresholds import stop_faults, threshold_faults
@@ -399,6 +400,7 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
             *retry_faults(contract.terms, stages),
             *threshold_faults(contract.terms),
             *stop_faults(contract.terms),
+            *retention_faults(contract.terms),
         ):
             yield f"{contract.path}:{line}: {contract.record_type}: {fault}"
     for item in contract.fields:

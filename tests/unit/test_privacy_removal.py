@@ -1,0 +1,260 @@
+"""Purge and forget: nothing of a value is left in any file, and what a record was is still told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable
+from office_lake import record_ids
+from privacy_lake import ACCEPTED, ENCODINGS, NOON, REPLACED, found, make_privacy_lake, readings
+
+from ingest.cli import cli
+from ingest.contracts import load_contracts
+from ingest.errors import InputError
+from ingest.lake import QUARANTINE_EVENTS, Lake
+from ingest.office import refused
+from ingest.office.events import Event, append
+from ingest.office.refused import Office
+from ingest.privacy import delta, removal
+from ingest.privacy.identifier import Identifier
+from ingest.privacy.outside import Outside
+from ingest.privacy.removal import Removal
+from ingest.transform import models_dir
+
+YEARS_LATER = NOON + timedelta(days=800)
+DECOYS = ("gifted", "gifted0", "gifted1", "gifted2")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return make_privacy_lake(tmp_path)
+
+
+@pytest.fixture
+def keeps_30_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders are kept for 30 days while they are pending, and for ever in other states."""
+    contracts = load_contracts(models_dir())
+    contracts["orders"].terms["retention"] = {"pending": "30d", "discarded": "1000d"}  # type: ignore[index]
+    for module in (refused, removal):
+        monkeypatch.setattr(module, "known_contracts", lambda: contracts)
+
+
+def run(lake: Lake, *words: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(cli, [*words, "--lake", str(lake.path)], input=given)
+
+
+def left(lake: Lake, value: str) -> list[str]:
+    """Where a value still stands, but for values of which it is a part."""
+    places = found(lake.path, value)
+    for place in list(places):
+        file, how = place.rsplit(" ", 1)
+        texts = [text for kind, text in readings(lake.path / file) if kind == how]
+        for decoy in sorted(DECOYS, key=len, reverse=True):
+            texts = [text.replace(decoy, "") for text in texts]
+        if not any(value in text for text in texts):
+            places.remove(place)
+    return places
+
+
+def events(lake: Lake) -> list[dict[str, Any]]:
+    rows = lake.read("bronze", "quarantine_events", QUARANTINE_EVENTS.names).to_pylist()
+    return [row for row in rows if row["event_type"] == "purged"]
+
+
+def bronze(lake: Lake) -> dict[int, dict[str, Any]]:
+    path = str(lake.path / "bronze" / "orders")
+    return {row["_position"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
+
+
+def forget(lake: Lake, value: str, landing: Path | None = None) -> removal.Done:
+    wanted = Identifier(value)
+    outside = Outside([landing] if landing else [])
+    work = Removal(lake, outside)
+    return work.carry_out(work.holding(wanted), "ana", "request 118", None, wanted)
+
+
+def test_before_anything_is_removed_the_search_sees_a_value_in_each_encoding(lake: Lake) -> None:
+    places = " ".join(left(lake, "gift"))
+    # Each is one file of Silver.
+    assert len({p for p in places.split() if p.startswith("silver/orders/part")}) == len(ENCODINGS)
+    for part in ("statistics", "decoded", "_delta_log/00000000000000000000.json", "crc", "dbt.log"):
+        assert part in places
+
+
+def test_nothing_of_a_forgotten_value_is_left_in_any_file(lake: Lake, tmp_path: Path) -> None:
+    done = forget(lake, "gift", tmp_path)
+
+    assert left(lake, "gift") == []
+    assert not (tmp_path / "orders_dirty.csv").exists()
+    assert done.records == 2
+    # What only looks like it stays, and so does what no record of these says.
+    silver = DeltaTable(str(lake.path / "silver" / "orders")).to_pyarrow_table().to_pylist()
+    assert len(silver) == 12 and {row["note"] for row in silver} == set(DECOYS[1:])
+    parties = DeltaTable(str(lake.path / "silver" / "placsp_parties")).to_pyarrow_table().to_pylist()
+    assert sorted(row["party_name"] for row in parties) == ["A [removed], Ltd", "gifted"]
+    assert (lake.state / "dbt" / "manifest.json").exists()
+
+
+def test_a_record_in_bronze_keeps_its_place_and_loses_what_it_says(lake: Lake) -> None:
+    before = bronze(lake)[ACCEPTED]
+    forget(lake, "gift")
+    after = bronze(lake)
+
+    assert len(after) == 5
+    row = after[ACCEPTED]
+    assert row["_record_id"] == before["_record_id"] and row["_byte_length"] == before["_byte_length"]
+    for column in ("payload", "order_id", "customer_id", "note", "qty"):
+        assert before[column] is not None and row[column] is None
+    assert after[3]["payload"] is not None
+
+
+def test_the_version_that_gave_way_goes_with_the_one_that_is_forgotten(lake: Lake) -> None:
+    forget(lake, "gift")
+    assert bronze(lake)[REPLACED]["payload"] is None
+    left_in = lake.read("silver", "orders_dispositions", ["_record_id"]).to_pylist()
+    assert left_in == []
+
+
+def test_a_value_is_found_as_csv_writes_it_and_in_a_correction(lake: Lake) -> None:
+    ids = record_ids(lake)
+    corrected = Event(
+        ids[3], "orders", "orders", "corrected", "ana", "typo", corrected_payload="S2,O2,C2,2,ben@x.es"
+    )
+    append(lake, [corrected], {ids[3]: None})
+
+    plan = Removal(lake, Outside()).holding(Identifier('call "first"'))
+    assert [record.position for record in plan.records] == [4]
+    assert forget(lake, "BEN@x.es").records == 1
+
+    assert bronze(lake)[3]["payload"] is None and left(lake, "ben@x.es") == []
+    with Office(lake) as office:
+        (record,) = office.find([ids[3]])
+    assert record.state == "purged"
+
+
+def test_an_event_tells_what_went_by_its_hash_and_length(lake: Lake) -> None:
+    payload = bronze(lake)[ACCEPTED]["payload"].encode()
+    forget(lake, "gift")
+    told = {event["record_id"]: event for event in events(lake)}
+
+    event = told[record_ids(lake)[ACCEPTED]]
+    assert event["actor"] == "ana" and event["reason"].startswith("request 118: ")
+    assert hashlib.sha256(payload).hexdigest() in event["evidence"]
+    assert f"{len(payload)} bytes, 2 records in all" in event["evidence"]
+
+
+def test_tables_of_evidence_take_new_rows_alone_again(lake: Lake) -> None:
+    forget(lake, "gift")
+    for name in ("bronze/orders", "marts/dead_letters", "bronze/quarantine_events"):
+        configuration = DeltaTable(str(lake.path / name)).metadata().configuration
+        assert configuration["delta.appendOnly"] == "true"
+        assert configuration["delta.logRetentionDuration"] == "interval 30 days"
+    assert not delta.is_append_only(lake.path / "silver" / "orders")
+
+
+@pytest.mark.usefixtures("keeps_30_days")
+def test_only_what_is_kept_too_long_in_its_state_is_purged(lake: Lake, tmp_path: Path) -> None:
+    ids = record_ids(lake)
+    discarded = Event(ids[6], "orders", "orders", "discarded", "ana", "test data")
+    append(lake, [discarded], {ids[6]: None}, now=NOON)
+    young = Removal(lake, Outside(), NOON + timedelta(days=29)).overdue()
+    work = Removal(lake, Outside([tmp_path]), YEARS_LATER)
+    plan = work.overdue()
+
+    assert young.is_empty
+    assert [(r.position, r.why) for r in plan.records] == [
+        (p, "pending for longer than 30d") for p in (3, 4, 7)
+    ]
+    assert tmp_path / "orders_dirty.csv" in plan.files
+
+    work.carry_out(plan, "ana", "retention", None)
+
+    assert left(lake, "then ring") == []
+    rows = bronze(lake)
+    assert rows[ACCEPTED]["payload"] and rows[6]["payload"] and not rows[3]["payload"]
+    letters = lake.read("marts", "dead_letters", ["record_id", "payload", "business_key"]).to_pylist()
+    kept = {row["record_id"]: row["payload"] for row in letters}
+    assert len(kept) == 3 and kept[ids[6]] and not kept[ids[3]] and not kept[ids[4]]
+    assert Removal(lake, Outside(), YEARS_LATER).overdue().is_empty
+
+
+@pytest.mark.usefixtures("keeps_30_days")
+@pytest.mark.parametrize("commits", [1, 3, 8])
+def test_killed_anywhere_and_run_again_it_completes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    calls = 0
+
+    def counting(method: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == commits:
+                raise KeyboardInterrupt
+            return method(*given, **named)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("delete", "update", "clean"):
+            patch.setattr(delta.DeltaFiles, name, counting(getattr(delta.DeltaFiles, name)))
+        work = Removal(lake, Outside(), YEARS_LATER)
+        with pytest.raises(KeyboardInterrupt):
+            work.carry_out(work.overdue(), "ana", "retention", None)
+
+    again = Removal(lake, Outside(), YEARS_LATER)
+    plan = again.overdue()
+    assert plan.is_unfinished
+    again.carry_out(plan, "ana", "retention", None)
+
+    assert left(lake, "then ring") == []
+    assert len(events(lake)) == 4
+    assert delta.is_append_only(lake.path / "bronze" / "orders")
+    assert delta.is_append_only(lake.path / "marts" / "dead_letters")
+    assert Removal(lake, Outside(), YEARS_LATER).overdue().is_empty
+
+
+def test_a_folder_that_holds_a_lake_costs_the_lake_nothing(lake: Lake, tmp_path: Path) -> None:
+    plan = Removal(lake, Outside([tmp_path])).holding(Identifier("gift"))
+    assert [path.name for path in plan.files] == ["dbt.log", "orders_dirty.csv"]
+    with pytest.raises(InputError, match="nothing but logs"):
+        Removal(lake, Outside(logs=[tmp_path])).holding(Identifier("gift"))
+
+
+def test_forget_lists_first_and_keeps_the_value_nowhere(lake: Lake, tmp_path: Path) -> None:
+    before = len(found(lake.path, "gift"))
+    listed = run(lake, "forget", "--value", "gift", "--dry-run", "--landing", str(tmp_path))
+    assert "2 records would be purged" in listed.stdout and "silver.orders: 1 records" in listed.stdout
+    assert "silver.placsp_parties: 1 rows that only mention" in listed.stdout
+    assert len(found(lake.path, "gift")) == before
+
+    asked = run(lake, "forget", "--value", "gift", "--because", "r", given="n\n")
+    assert asked.exit_code == 1 and len(found(lake.path, "gift")) == before
+
+    done = run(lake, "forget", "--value", "-", "--because", "request 118", "--yes", given="gift\n")
+    assert done.exit_code == 0 and done.stdout.startswith("2 records purged")
+    assert left(lake, "gift") == []
+    assert json.loads((lake.state / "writer.lock").read_text())["command"] == "forget"
+    assert (
+        run(lake, "forget", "--value", "gift", "--because", "x").stdout == "Nothing is to be removed.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("forget", "--value", "C1 ", "--because", "x"), "2 characters"),
+        (("forget", "--value", "gift", "--because", "a Gift"), "holds the value"),
+        (("forget", "--value", "gift"), "names a reason"),
+        (("purge", "--landing", "nowhere"), "nowhere is no folder"),
+    ],
+)
+def test_what_cannot_be_is_said(lake: Lake, words: tuple[str, ...], said: str) -> None:
+    result = run(lake, *words)
+    assert isinstance(result.exception, InputError) and said in str(result.exception)
