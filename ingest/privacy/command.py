@@ -91,7 +91,7 @@ def forget(value: str, because: str, **options: Any) -> None:
     from ingest.privacy.identifier import Identifier
     from ingest.privacy.removal import Removal
 
-    wanted = Identifier(sys.stdin.read() if value == "-" else value)
+    wanted = Identifier.asked(sys.stdin.read() if value == "-" else value)
     wanted.refuse_in([because, options["evidence"], options["actor"]])
     _do("forget", lambda removal: removal.holding(wanted), wanted, because, Removal, **options)
 

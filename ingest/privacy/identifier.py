@@ -26,17 +26,23 @@ class Identifier:
     """
 
     def __init__(self, value: str) -> None:
-        """Take a value.
+        """Take a value, without the blanks around it."""
+        self.value = value.strip()
+
+    @classmethod
+    def asked(cls, value: str) -> Identifier:
+        """A value that somebody gives.
 
         Raises:
             InputError: It is too short to mean one person.
         """
-        self.value = value.strip()
-        if len(self.value) < SHORTEST:
+        found = cls(value)
+        if len(found.value) < SHORTEST:
             raise InputError(
-                f"The value has {len(self.value)} characters. Give at least {SHORTEST}: what is shorter "
-                "stands in records that have nothing to do with it."
+                f"The value has {len(found.value)} characters. Give at least {SHORTEST}: what is "
+                "shorter stands in records that have nothing to do with it."
             )
+        return found
 
     @cached_property
     def forms(self) -> tuple[str, ...]:
@@ -81,10 +87,14 @@ class Identifier:
             for start in ((0, 1) if name.startswith("utf-16") else (0,))
         )
 
+    def replaced_in(self, text: str, by: str) -> str:
+        """A text with another in the place of the value."""
+        return self._pattern.sub(lambda _: by, text)
+
     def without(self, value: Any) -> Any:
         """A value of a column with :data:`REMOVED` in its place; what is no text becomes null."""
         if isinstance(value, str):
-            return self._pattern.sub(REMOVED, value)
+            return self.replaced_in(value, REMOVED)
         if isinstance(value, dict):
             return {key: self.without(part) for key, part in value.items()}
         if isinstance(value, list):
