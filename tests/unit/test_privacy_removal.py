@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable
-from office_lake import record_ids
-from privacy_lake import ACCEPTED, ENCODINGS, NOON, REPLACED, found, make_privacy_lake, readings
+from office_lake import NOON, record_ids
+from privacy_lake import ACCEPTED, ENCODINGS, REPLACED, make_privacy_lake
+from searching import found, readings
 
 from ingest.cli import cli
 from ingest.contracts import load_contracts
