@@ -159,6 +159,14 @@ def test_tables_of_evidence_take_new_rows_alone_again(lake: Lake) -> None:
     assert not delta.is_append_only(lake.path / "silver" / "orders")
 
 
+def test_who_looked_before_a_purge_looks_again_before_writing(lake: Lake) -> None:
+    row = {"event_id": "e", "record_id": "r", "event_type": "discarded"}
+    before = lake.version("quarantine_events")
+    forget(lake, "gift")
+    assert not lake.append_at("quarantine_events", [row], before)
+    assert lake.append_at("quarantine_events", [row], lake.version("quarantine_events"))
+
+
 @pytest.mark.usefixtures("keeps_30_days")
 def test_only_what_is_kept_too_long_in_its_state_is_purged(lake: Lake, tmp_path: Path) -> None:
     ids = record_ids(lake)
