@@ -16,8 +16,8 @@ from ingest.lock import LakeLock
 
 # What reads tables is imported where it is needed, so that help is quick.
 if TYPE_CHECKING:
+    from ingest.privacy.finding import Finder, Plan
     from ingest.privacy.identifier import Identifier
-    from ingest.privacy.removal import Plan, Removal
 
 _SHOWN = 20
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -64,9 +64,7 @@ def purge(because: str, **options: Any) -> None:
 
     Example: lakehouse purge --lake lake --landing landing --yes
     """
-    from ingest.privacy.removal import Removal
-
-    _do("purge", lambda removal: removal.overdue(), None, because, Removal, **options)
+    _do("purge", lambda finder: finder.overdue(), None, because, **options)
 
 
 @click.command()
@@ -89,19 +87,17 @@ def forget(value: str, because: str, **options: Any) -> None:
     Example: lakehouse forget --value - --because "request 118" --landing landing --yes
     """
     from ingest.privacy.identifier import Identifier
-    from ingest.privacy.removal import Removal
 
     wanted = Identifier.asked(sys.stdin.read() if value == "-" else value)
     wanted.refuse_in([because, options["evidence"], options["actor"]])
-    _do("forget", lambda removal: removal.holding(wanted), wanted, because, Removal, **options)
+    _do("forget", lambda finder: finder.holding(wanted), wanted, because, **options)
 
 
 def _do(
     command: str,
-    look: Callable[[Removal], Plan],
+    look: Callable[[Finder], Plan],
     value: Identifier | None,
     because: str,
-    removal_of: Callable[..., Removal],
     *,
     landing: Sequence[Path],
     logs: Sequence[Path],
@@ -111,26 +107,28 @@ def _do(
     yes: bool,
     lake_path: Path,
 ) -> None:
+    from ingest.privacy.finding import Finder
     from ingest.privacy.outside import Outside
+    from ingest.privacy.removal import Removal
+    from ingest.privacy.tables import Tables
 
     outside = Outside(landing, logs)
     if dry_run:
-        plan = look(removal_of(Lake(lake_path), outside))
-        _tell(plan)
+        _tell(look(Finder(Tables(Lake(lake_path)), outside)))
         return
     if not because.strip():
         raise InputError("Every purge names a reason, because years later somebody will ask: --because.")
     # Its own words instead of the command line, which holds the value.
     with LakeLock(lake_path, command):
-        removal = removal_of(Lake(lake_path), outside)
-        plan = look(removal)
+        tables = Tables(Lake(lake_path))
+        plan = look(Finder(tables, outside))
         if plan.is_empty:
             click.echo("Nothing is to be removed.")
             return
         if not yes:
             _tell(plan)
             click.confirm("Remove all of it for good?", abort=True, err=True)
-        done = removal.carry_out(plan, actor, because, evidence, value)
+        done = Removal(tables, outside).carry_out(plan, actor, because, evidence, value)
     click.echo(
         f"{done.records} records purged, {sum(done.rows.values())} rows in {len(done.rows)} tables "
         f"emptied or removed, {done.files} files removed. The next run builds the marts anew."

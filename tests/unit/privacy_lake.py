@@ -67,7 +67,7 @@ def make_privacy_lake(folder: Path) -> Lake:
     for number, properties in enumerate(ENCODINGS.values()):
         # Each encoding is one file of Silver.
         row = {"record_id": ids[2], "order_id": "O1", "note": "gift", "pair": [{"of": "gift"}]}
-        others = [{**row, "record_id": f"other{number}{i}", "note": f"gifted{i}"} for i in range(3)]
+        others = [{**row, "record_id": f"other{number}{i}", "note": f"given{i}"} for i in range(3)]
         others = [{**other, "pair": None} for other in others]
         table = pa.Table.from_pylist([row, *others])
         write(lake, "silver/orders", table, writer_properties=properties)
@@ -90,7 +90,7 @@ def make_privacy_lake(folder: Path) -> Lake:
         partition_by=["dataset"],
         configuration={"delta.appendOnly": "true"},
     )
-    parties = [{"party_name": "A gift, Ltd"}, {"party_name": "gifted"}]
+    parties = [{"party_name": "A gift, Ltd"}, {"party_name": "Another"}]
     write(lake, "silver/placsp_parties", pa.Table.from_pylist(parties))
     logs = lake.state / "dbt"
     logs.mkdir(parents=True)
