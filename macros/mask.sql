@@ -8,7 +8,9 @@
     case when {{ column }} is not null then '***' end
   {%- elif how == 'natural_person' -%}
     case
-      when length(trim({{ column }})) = 9 and regexp_like(upper(trim({{ column }})), '^[0-9XYZKLM][0-9]{7}[A-Z]')
+      when
+        length(trim({{ column }})) = 9
+        and regexp_like(upper(trim({{ column }})), '^[0-9XYZKLM][0-9]{7}[A-Z]')
         then {{ mask(column, 'hash') }}
       else {{ column }}
     end

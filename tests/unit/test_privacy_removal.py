@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,22 @@ YEARS_LATER = NOON + timedelta(days=800)
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return make_privacy_lake(tmp_path)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A lake from which ``gift`` was removed, and its orders in Bronze before."""
+
+    lake: Lake
+    before: dict[int, dict[str, Any]]
+    done: Done
+
+
+@pytest.fixture(scope="module")
+def forgotten(tmp_path_factory: pytest.TempPathFactory) -> Forgotten:
+    folder = tmp_path_factory.mktemp("forgotten")
+    lake = make_privacy_lake(folder)
+    return Forgotten(lake, bronze(lake), forget(lake, "gift", folder))
 
 
 @pytest.fixture
@@ -111,12 +128,11 @@ def test_a_value_counts_where_it_stands_whole_however_it_is_written(
     assert (wanted.without(text) != text) == is_there and not wanted.is_in(wanted.without(text))
 
 
-def test_nothing_of_a_forgotten_value_is_left_in_any_file(lake: Lake, tmp_path: Path) -> None:
-    done = forget(lake, "gift", tmp_path)
-
+def test_nothing_of_a_forgotten_value_is_left_in_any_file(forgotten: Forgotten) -> None:
+    lake = forgotten.lake
     assert left(lake, "gift") == []
-    assert not (tmp_path / "orders_dirty.csv").exists()
-    assert done.records == 2
+    assert not (lake.path.parent / "orders_dirty.csv").exists()
+    assert forgotten.done.records == 2
     # What no record of these says stays.
     silver = DeltaTable(str(lake.path / "silver" / "orders")).to_pyarrow_table().to_pylist()
     assert len(silver) == 12 and {row["note"] for row in silver} == {"given0", "given1", "given2"}
@@ -125,10 +141,9 @@ def test_nothing_of_a_forgotten_value_is_left_in_any_file(lake: Lake, tmp_path: 
     assert (lake.state / "dbt" / "manifest.json").exists()
 
 
-def test_a_record_in_bronze_keeps_its_place_and_loses_what_it_says(lake: Lake) -> None:
-    before = bronze(lake)[ACCEPTED]
-    forget(lake, "gift")
-    after = bronze(lake)
+def test_a_record_in_bronze_keeps_its_place_and_loses_what_it_says(forgotten: Forgotten) -> None:
+    before = forgotten.before[ACCEPTED]
+    after = bronze(forgotten.lake)
 
     assert len(after) == 5
     row = after[ACCEPTED]
@@ -138,8 +153,8 @@ def test_a_record_in_bronze_keeps_its_place_and_loses_what_it_says(lake: Lake) -
     assert after[3]["payload"] is not None
 
 
-def test_the_version_that_gave_way_goes_with_the_one_that_is_forgotten(lake: Lake) -> None:
-    forget(lake, "gift")
+def test_the_version_that_gave_way_goes_with_the_one_that_is_forgotten(forgotten: Forgotten) -> None:
+    lake = forgotten.lake
     assert bronze(lake)[REPLACED]["payload"] is None
     left_in = lake.read("silver", "orders_dispositions", ["_record_id"]).to_pylist()
     assert left_in == []
@@ -162,9 +177,9 @@ def test_a_value_is_found_as_csv_writes_it_and_in_a_correction(lake: Lake) -> No
     assert record.state == "purged"
 
 
-def test_an_event_tells_what_went_by_its_hash_and_length(lake: Lake) -> None:
-    payload = bronze(lake)[ACCEPTED]["payload"].encode()
-    forget(lake, "gift")
+def test_an_event_tells_what_went_by_its_hash_and_length(forgotten: Forgotten) -> None:
+    lake = forgotten.lake
+    payload = forgotten.before[ACCEPTED]["payload"].encode()
     told = {event["record_id"]: event for event in events(lake)}
 
     event = told[record_ids(lake)[ACCEPTED]]
@@ -173,8 +188,8 @@ def test_an_event_tells_what_went_by_its_hash_and_length(lake: Lake) -> None:
     assert f"{len(payload)} bytes, 2 records in all" in event["evidence"]
 
 
-def test_tables_of_evidence_take_new_rows_alone_again(lake: Lake) -> None:
-    forget(lake, "gift")
+def test_tables_of_evidence_take_new_rows_alone_again(forgotten: Forgotten) -> None:
+    lake = forgotten.lake
     for name in ("bronze/orders", "marts/dead_letters", "bronze/quarantine_events"):
         configuration = DeltaTable(str(lake.path / name)).metadata().configuration
         assert configuration["delta.appendOnly"] == "true"
