@@ -27,8 +27,9 @@
   name means the same in every table. -#}
   {% set found = {} %}
   {% for node in (graph.sources.values() | list) + (graph.nodes.values() | list) %}
-    {% for column in node.columns.values() if column.config.get('meta', {}).get('pii') %}
-      {% do found.update({column.name: column.config.meta.pii.mask}) %}
+    {% for column in node.columns.values() %}
+      {% set pii = ((column.get('config') or {}).get('meta') or {}).get('pii') %}
+      {% if pii %}{% do found.update({column.name: pii.mask}) %}{% endif %}
     {% endfor %}
   {% endfor %}
   {% for terms in contracts().values() %}
@@ -47,27 +48,31 @@
   {% set withheld = ['payload', 'error_message', 'business_key', '_parse_error', '_misfits', 'misfits',
     'evidence'] %}
   {% set personal = personal_columns() %}
+  {% do register_lake() %}
   {% do run_query('create schema if not exists ' ~ schema) %}
   {% for node in graph.nodes.values() | selectattr('resource_type', 'equalto', 'model') | sort(attribute='name') %}
-    {% if node.schema in ('silver', 'marts') and not node.name.endswith('_children') %}
-      {% set table = node.schema ~ '.' ~ node.name %}
-      {% set relation = adapter.get_relation(database=none, schema=node.schema, identifier=node.name) %}
-      {% if relation is not none %}
-        {% set shown = [] %}
-        {% for column in adapter.get_columns_in_relation(relation) if column.name not in withheld %}
-          {% set how = personal.get(column.name) %}
+    {% if node.schema in ('silver', 'marts') and not node.name.endswith('_children')
+      and lake_has(node.schema, node.name) %}
+      {% set seen = [] %}
+      {% set shown = [] %}
+      {#- After its columns a partitioned table names those of its partitions again. -#}
+      {% for row in run_query('describe ' ~ node.schema ~ '.' ~ node.name).rows
+        if row[0] and not row[0].startswith('#') and row[0] not in withheld %}
+        {% set name, how = row[0], personal.get(row[0]) %}
+        {% if name not in seen %}
+          {% do seen.append(name) %}
           {% if not how %}
-            {% do shown.append(column.name) %}
-          {% elif column.dtype.startswith('array') %}
-            {% do shown.append('transform(' ~ column.name ~ ', item -> ' ~ mask('item', how) ~ ') as ' ~ column.name) %}
+            {% do shown.append(name) %}
+          {% elif row[1].startswith('array') %}
+            {% do shown.append('transform(' ~ name ~ ', item -> ' ~ mask('item', how) ~ ') as ' ~ name) %}
           {% else %}
-            {% do shown.append(mask('cast(' ~ column.name ~ ' as string)', how) ~ ' as ' ~ column.name) %}
+            {% do shown.append(mask('cast(' ~ name ~ ' as string)', how) ~ ' as ' ~ name) %}
           {% endif %}
-        {% endfor %}
-        {% do run_query(
-          'create or replace view ' ~ schema ~ '.' ~ node.name ~ ' as select ' ~ shown | join(', ')
-          ~ ' from ' ~ table) %}
-      {% endif %}
+        {% endif %}
+      {% endfor %}
+      {% do run_query(
+        'create or replace view ' ~ schema ~ '.' ~ node.name ~ ' as select ' ~ shown | join(', ')
+        ~ ' from ' ~ node.schema ~ '.' ~ node.name) %}
     {% endif %}
   {% endfor %}
 {% endmacro %}
