@@ -30,7 +30,7 @@ from ingest.capture.streams import ByteStream, Limited
 from ingest.contracts import Contract
 from ingest.errors import FileReadError
 from ingest.lake import Lake, is_table
-from ingest.schema import parse_ddl
+from ingest.schema import LINEAGE_DDL, parse_ddl
 from ingest.session import CORES, register_table
 from ingest.sources import ProbedFile, Source, csv_format, xml_format
 
@@ -73,12 +73,6 @@ _CUT_SCHEMA = pa.schema(
 _FILE_DDL = (
     "source_file STRING, file_sha256 STRING, dataset STRING, encoding STRING, identity STRING, "
     "reentries MAP<STRING, STRUCT<supersedes: STRING, attempt: INT>>"
-)
-LINEAGE_DDL = (
-    "_record_id STRING, _dataset STRING, _batch_id STRING, _source_file STRING, "
-    "_file_sha256 STRING, _position INT, _byte_offset BIGINT, _byte_length BIGINT, "
-    "_encoding STRING, _ingested_at TIMESTAMP, _payload_sha256 STRING, _read_contract STRING, "
-    "_pipeline_version STRING, _supersedes STRING, _attempt INT"
 )
 _DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long", "TIMESTAMP": "timestamp"}
 # Statistics stand in Delta's log for good, so no column that holds a record's text may have any.

@@ -28,6 +28,7 @@ from ingest.lake import Lake, is_table
 from ingest.lock import LakeLock
 from ingest.metrics.command import metrics
 from ingest.office.commands import quarantine, replay
+from ingest.privacy.command import forget, purge
 
 log = logging.getLogger("lakehouse")
 
@@ -209,6 +210,8 @@ cli.add_command(replay)
 cli.add_command(alert)
 cli.add_command(release)
 cli.add_command(metrics)
+cli.add_command(purge)
+cli.add_command(forget)
 
 
 @cli.group()

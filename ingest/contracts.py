@@ -19,6 +19,8 @@ import yaml
 
 from ingest.capture.csv_format import CsvFormat
 from ingest.errors import ContractError, InputError
+from ingest.pii import Pii, pii_faults, pii_of
+from ingest.retention import retention_faults
 from ingest.retry import retry_faults
 from ingest.schema import parse_ddl
 from ingest.thresholds import stop_faults, threshold_faults
@@ -93,6 +95,7 @@ class Field:
     formats: tuple[str, ...] = ()
     decimal_sign: str = "."
     thousands_mark: str = ""
+    pii: Pii | None = None
 
     @property
     def spark_type(self) -> str:
@@ -168,6 +171,18 @@ class Contract:
     line: int
     row_tag: str | None = None
     terms: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    personal: Mapping[str, Pii] = field(default_factory=dict)
+
+    @property
+    def personal_fields(self) -> dict[str, Pii]:
+        """Fields that are personal: they say so, or are made of a Bronze column that is."""
+        found = {}
+        for item in self.fields:
+            words = set(re.findall(r"\w+", item.expression))
+            made_of = [p for name, p in self.personal.items() if name in words and not p.elements]
+            if item.pii or made_of:
+                found[item.name] = item.pii or made_of[0]
+        return found
 
     @property
     def read_contract(self) -> str:
@@ -299,7 +314,14 @@ def _contract(table: Mapping[str, Any], terms: Mapping[str, Any], path: Path) ->
         line=int(terms["__line__"]),
         row_tag=terms.get("row_tag"),
         terms=terms,
+        personal=_personal(table),
     )
+
+
+def _personal(node: Mapping[str, Any]) -> dict[str, Pii]:
+    """Columns of a table or model that its YAML marks as personal."""
+    said = {c["name"]: pii_of(c.get("config", {}).get("meta", {})) for c in node.get("columns", ())}
+    return {name: pii for name, pii in said.items() if pii is not None}
 
 
 def _field(terms: Mapping[str, Any]) -> Field:
@@ -312,6 +334,7 @@ def _field(terms: Mapping[str, Any]) -> Field:
         formats=(formats,) if isinstance(formats, str) else tuple(map(str, formats)),
         decimal_sign=str(terms.get("decimal_sign", ".")),
         thousands_mark=str(terms.get("thousands_mark") or ""),
+        pii=pii_of(terms),
     )
 
 
@@ -393,12 +416,14 @@ def _faults(contract: Contract | ChildContract) -> Iterable[str]:
     names = {f.name for f in contract.fields}
     if isinstance(contract, Contract):
         yield from _reading_faults(contract)
+        yield from _personal_faults(contract)
         yield from _key_faults(contract, names)
         stages = {rule.stage for rule in contract.rules if rule.severity != "warn"}
         for line, fault in (
             *retry_faults(contract.terms, stages),
             *threshold_faults(contract.terms),
             *stop_faults(contract.terms),
+            *retention_faults(contract.terms),
         ):
             yield f"{contract.path}:{line}: {contract.record_type}: {fault}"
     for item in contract.fields:
@@ -495,6 +520,21 @@ def _reading_faults(contract: Contract) -> Iterable[str]:
         yield place + str(error)
     except (TypeError, ValueError, AttributeError) as error:
         yield place + f"a key of the feed has a value of the wrong kind: {error}. See docs/contracts.md."
+
+
+def _personal_faults(contract: Contract) -> Iterable[str]:
+    """What would let a personal value be shown."""
+    place = f"{contract.path}:{contract.line}: {contract.record_type}, "
+    marked = {item.name: item.pii for item in contract.fields if item.pii}
+    for fault in pii_faults({**contract.personal, **marked}):
+        yield place + fault
+    for item in contract.fields:
+        if item.name in contract.personal_fields and item.can_misfit and item.pii is None:
+            yield (
+                f"{contract.path}:{item.line}: {contract.record_type}, field {item.name}: it is made of "
+                "a personal column and may not convert, and what is said then quotes its text. Give the "
+                "field its own pii, such as {kind: birth_date, mask: drop}: then it is not quoted."
+            )
 
 
 def _field_faults(contract: Contract | ChildContract, item: Field) -> Iterable[str]:

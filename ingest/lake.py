@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 
 SCHEMAS = ("bronze", "silver", "marts")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -250,13 +250,14 @@ class Lake:
         """
         path = str(self.table_path("bronze", table))
         try:
+            # A purge cuts the log off before its newest version, and the one that was read may be gone.
             write_deltalake(
                 DeltaTable(path, version=version),
                 _arrow(table, rows),
                 mode="append",
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
-        except CommitFailedError:
+        except DeltaError:
             if self.version(table) > version:
                 return False
             raise

@@ -9,6 +9,13 @@ from typing import NamedTuple
 
 from ingest.errors import ContractError
 
+LINEAGE_DDL = (
+    "_record_id STRING, _dataset STRING, _batch_id STRING, _source_file STRING, "
+    "_file_sha256 STRING, _position INT, _byte_offset BIGINT, _byte_length BIGINT, "
+    "_encoding STRING, _ingested_at TIMESTAMP, _payload_sha256 STRING, _read_contract STRING, "
+    "_pipeline_version STRING, _supersedes STRING, _attempt INT"
+)
+"""Columns of every Bronze table of records that say where a record is from, as Spark writes them."""
 TEXT_FIELD = "_VALUE"
 """Spark's name for the text of an element that has attributes, too."""
 

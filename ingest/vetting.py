@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from ingest.bronze import LINEAGE_DDL, table_ddl
+from ingest.bronze import table_ddl
 from ingest.contracts import ChildContract, Contract, Field
 from ingest.errors import ContractError
+from ingest.schema import LINEAGE_DDL
 
 # What the children's rules may ask beside the children themselves; see macros/children.sql.
 _BESIDE_CHILDREN = (

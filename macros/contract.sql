@@ -38,6 +38,7 @@
   {% do terms.pop('retry', none) %}
   {% do terms.pop('max_attempts', none) %}
   {% do terms.pop('alerts', none) %}
+  {% do terms.pop('retention', none) %}
   {{ return(terms.version ~ '+' ~ local_md5(tojson(terms, sort_keys=true))[:12]) }}
 {% endmacro %}
 

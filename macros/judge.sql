@@ -11,7 +11,7 @@ with
 
 bronze as (
   select *
-  from {{ ref('stg_' ~ record_type) }}
+  from {{ unpurged(record_type) }} as records
   {% if progress.after_batch %}
   where _batch_id > '{{ progress.after_batch }}'
   {% endif %}

@@ -2,7 +2,7 @@
   {#- Per file and record type: what was found, and what became of each record.
 
   `balance` is zero when nothing was lost or doubled: records found, less those quarantined, less
-  each disposition. -#}
+  those purged, less each disposition. -#}
 with
 
 files as (
@@ -39,6 +39,20 @@ files as (
 ),
 
 {% endfor %}
+purged as (
+  {% for record_type in var('record_types') %}
+  {{ 'union all' if not loop.first }}
+  select
+    '{{ record_type }}' as record_type,
+    captured._source_file as source_file,
+    captured._batch_id as batch_id,
+    count(*) as purged
+  from {{ ref('stg_' ~ record_type) }} as captured
+  left semi join ({{ purged_records() }}) as events on captured._record_id = events.record_id
+  group by captured._source_file, captured._batch_id
+  {% endfor %}
+),
+
 counted as (
   {% for record_type in var('record_types') %}
   {{ 'union all' if not loop.first }}
@@ -63,10 +77,13 @@ balanced as (
     {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting', 'held'] %}
     coalesce(counted.{{ state }}_records, 0) as {{ state }},
     {% endfor %}
+    coalesce(purged.purged, 0) as purged,
     case
       when files.status = 'ingested'
         then
-          coalesce(files.records_found, 0) - coalesce(counted.quarantined, 0)
+          coalesce(files.records_found, 0)
+          - coalesce(counted.quarantined, 0)
+          - coalesce(purged.purged, 0)
           {% for state in ['current', 'superseded', 'duplicate', 'withdrawn', 'waiting', 'held'] %}
           - coalesce(counted.{{ state }}_records, 0)
           {% endfor %}
@@ -78,6 +95,11 @@ balanced as (
       files.source_file = counted.source_file
       and files.batch_id = counted.batch_id
       and files.record_type = counted.record_type
+  left join purged
+    on
+      files.source_file = purged.source_file
+      and files.batch_id = purged.batch_id
+      and files.record_type = purged.record_type
 )
 
 select * from balanced

@@ -111,8 +111,11 @@ trim({{ expression }})
 
 
 {% macro misfit_text(field) %}
-  {#- What a value that did not convert says, in words: `qty is 'two'`. -#}
-  {%- if field.type.startswith('array<') -%}
+  {#- What a value that did not convert says, in words: `qty is 'two'`. Not of a personal one: dead letters
+  and reports show it. -#}
+  {%- if field.pii -%}
+    '{{ field.name }} is not shown, because it is personal'
+  {%- elif field.type.startswith('array<') -%}
     concat(
       '{{ field.name }} holds \'',
       get(filter({{ misfits_of('raw_' ~ field.name, field.name) }}, item -> item is not null), 0),

@@ -45,6 +45,8 @@ class Judge:
         context: dict[str, _Macro] = {
             "return": _return,
             "ref": lambda _: records,
+            # No record of a file that is in no lake was ever purged.
+            "unpurged": lambda _: records,
             "contract": lambda _: contract.terms,
             "verdict_contract": lambda _: contract.version,
             "judged_progress": lambda _: {

@@ -154,18 +154,21 @@ def _cell(value: Any, guarded: Callable[[str], str]) -> Any:
 @quarantine.command()
 @click.argument("record_id")
 @click.option("--format", "fmt", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--unmasked", is_flag=True, help="Show personal values as they are.")
 @lake_option
-def show(record_id: str, fmt: str, lake_path: Path) -> None:
+def show(record_id: str, fmt: str, unmasked: bool, lake_path: Path) -> None:
     """Show all of one record: text, fields, reasons with why and fix, lines around, history.
 
-    Example: lakehouse quarantine show 3f2a9c
+    What the contract marks as personal is masked; see docs/privacy.md.
+
+    Example: lakehouse quarantine show 3f2a9c --unmasked
     """
     import json
 
     from ingest.office.details import as_object, as_text, look_up
 
     with _office(lake_path, bronze=True) as office:
-        details = look_up(office, office.find([record_id])[0])
+        details = look_up(office, office.find([record_id])[0], unmasked=unmasked)
     if fmt == "json":
         click.echo(json.dumps(as_object(details), ensure_ascii=False, indent=2, default=str))
     else:

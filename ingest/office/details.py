@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from ingest.contracts import Contract
 from ingest.lake import is_table
 from ingest.office import messages
 from ingest.office.events import TABLE
 from ingest.office.refused import Office, Refused
 from ingest.office.sources import read_unchanged
 from ingest.office.states import LEADS_TO
+from ingest.pii import HIDDEN, masked
+from ingest.privacy.identifier import Identifier
 from ingest.query import identifier, json_value, literal, terminal_safe
 
 AROUND = 3
 """Lines that are shown before and after the place of a fault."""
 _WIDEST = 240
+_MASKED = "personal values are masked; --unmasked shows them"
+_WITHHELD = (
+    "not shown: it does not parse, so that nothing tells what in it is personal; --unmasked shows it"
+)
 _LINE_END = re.compile(r"\r\n|\n|\r")
 # Columns of a quarantine table that are no field of the record.
 _ABOUT = {
@@ -56,6 +63,7 @@ class Details:
         life: What the runs did with it, as the mart ``record_history`` has it; empty where no run has
             written that yet.
         history: What people and replays did with it, oldest first.
+        hidden: Why something of it is not shown; None where all is.
     """
 
     record: Refused
@@ -73,15 +81,88 @@ class Details:
     lines_note: str
     life: tuple[dict[str, Any], ...]
     history: tuple[dict[str, Any], ...]
+    hidden: str | None = None
 
 
-def look_up(office: Office, record: Refused) -> Details:
+def look_up(office: Office, record: Refused, *, unmasked: bool = False) -> Details:
     """Gather what is known of a record.
 
     Args:
         office: Opened with Bronze.
         record: The record.
+        unmasked: Whether personal values are given as they are.
     """
+    details = _all_of(office, record)
+    contract = office.contracts.get(record.record_type)
+    if unmasked or contract is None or not (contract.personal or contract.personal_fields):
+        return details
+    return _masked(office, contract, details)
+
+
+def _masked(office: Office, contract: Contract, details: Details) -> Details:
+    """The details without personal values.
+
+    What does not parse has no columns that would tell what is personal in it, a correction may bring
+    values of its own, and the lines around are those of other records.
+    """
+    texts = []
+    columns = [name for name, pii in contract.personal.items() if not pii.elements]
+    if columns:
+        asked = ", ".join(map(identifier, columns))
+        for row in office.bronze_rows(contract.record_type, [details.record.record_id], asked):
+            texts = [
+                (Identifier(value), str(masked(value, contract.personal[name].mask)))
+                for name, value in zip(columns, row, strict=True)
+                if value and value.strip()
+            ]
+    elements = [name for pii in contract.personal.values() for name in pii.elements]
+
+    def hide(text: str) -> str:
+        # What is long first: it may hold what is short.
+        for value, by in sorted(texts, key=lambda pair: -len(pair[0].value)):
+            text = value.replaced_in(text, by)
+        return without_elements(text, elements)
+
+    is_parsed = details.parse_error is None
+    fields = contract.personal_fields
+    return replace(
+        details,
+        payload=hide(details.payload) if details.payload is not None and is_parsed else None,
+        typed={
+            name: masked(value, fields[name].mask) if name in fields else value
+            for name, value in details.typed.items()
+        },
+        misfits=tuple(map(hide, details.misfits)),
+        parse_error=details.parse_error and {**details.parse_error, "message": HIDDEN},
+        lines=(),
+        lines_note="not shown: they hold personal values; --unmasked shows them",
+        history=tuple(
+            event if event["corrected_payload"] is None else {**event, "corrected_payload": HIDDEN}
+            for event in details.history
+        ),
+        hidden=None if details.payload is None else _MASKED if is_parsed else _WITHHELD,
+    )
+
+
+def without_elements(text: str, names: Sequence[str]) -> str:
+    """An XML text that parses, with nothing in the elements of these local names.
+
+    Args:
+        text: The text.
+        names: Local names; an element of one does not hold another of the same name.
+    """
+    if not names:
+        return text
+    name = "|".join(map(re.escape, names))
+    return re.sub(
+        rf"(<(?:[\w.-]+:)?({name})(?=[\s>])[^>]*(?<!/)>).*?(</(?:[\w.-]+:)?\2\s*>)",
+        rf"\1{HIDDEN}\3",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _all_of(office: Office, record: Refused) -> Details:
     if record.record_type == messages.RECORD_TYPE:
         return _of_message(office, record)
     connection = office.connection
@@ -255,8 +336,11 @@ def _text(details: Details) -> Iterator[str]:
             if value is not None:
                 yield f"  {name:{width}}  {json_value(value)}"
     yield ""
-    yield "Payload" if details.is_decoded else "Payload; bytes that did not decode are shown as U+FFFD"
-    yield from (f"  {line}" for line in _LINE_END.split(details.payload or "(purged)"))
+    note = f" ({details.hidden})" if details.hidden else ""
+    undecoded = "" if details.is_decoded else "; bytes that did not decode are shown as U+FFFD"
+    yield f"Payload{undecoded}{note}"
+    gone = "(not shown)" if details.hidden else "(purged)"
+    yield from (f"  {line}" for line in _LINE_END.split(details.payload or gone))
     yield ""
     yield f"Lines around ({details.lines_note})"
     for line in details.lines:
@@ -304,6 +388,7 @@ def as_object(details: Details) -> dict[str, Any]:
         "fields": json_value(details.typed),
         "payload": details.payload,
         "is_decoded": details.is_decoded,
+        "hidden": details.hidden,
         "lines": [[line.number, line.text] for line in details.lines],
         "lines_note": details.lines_note,
         "life": [json_value(event) for event in details.life],

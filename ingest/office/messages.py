@@ -58,7 +58,9 @@ def refused_sql(tables: Collection[tuple[str, str]]) -> list[str]:
     place = "_source_file, _file_sha256, _position"
     if ("bronze", "bad_data") in tables:
         found.append(
-            "select _record_id, target_dest, [regexp_extract(error, '^[A-Z_]+')], "
+            "select _record_id, target_dest, "
+            # Of a message that was purged nothing says why.
+            "case when error is null then [] else [regexp_extract(error, '^[A-Z_]+')] end, "
             f"{place}, processed_timestamp, _attempt from bronze.bad_data"
         )
     if ("bronze", RECORD_TYPE) in tables:

@@ -8,7 +8,9 @@
   The aggregate keeps numbers and truths alone, of texts their hash: with texts, or a set of them, Spark
   would sort all that is said of all things instead of hashing it. -#}
 {% set faults = ['reasons', 'disposition', 'payload', 'fidelity', 'fail_rules'] %}
-{% set laws = ['capture', 'complement', 'reasons', 'disposition', 'idempotence', 'evidence', 'isolation'] %}
+{% set laws = [
+  'capture', 'complement', 'reasons', 'disposition', 'payload', 'idempotence', 'evidence', 'isolation'
+] %}
 {% set names = var('record_types') | list + ['codice_codes'] %}
 {% for record_type in var('parents') %}
   {% do names.extend(children_of(record_type) | map(attribute='table')) %}
@@ -36,6 +38,8 @@ observations as (
   {% endfor %}
   {{ observe_files() }}
   union all
+  {{ observe_purges() }}
+  union all
   {{ observe_dead_letters() }}
 ),
 
@@ -46,7 +50,7 @@ things as (
     max({{ text_hash('record_type') }}) as record_type_hash,
     max({{ text_hash('batch_id') }}) as batch_hash,
     {% for place in [
-      'bronze', 'judged', 'refused', 'accepted', 'quarantined', 'letter', 'cause', 'due', 'shown',
+      'bronze', 'emptied', 'purged', 'judged', 'refused', 'accepted', 'quarantined', 'letter', 'cause', 'due', 'shown',
       'found', 'captured', 'live', 'known', 'failed'
     ] %}
     coalesce(sum(case when place = '{{ place }}' then n end), 0) as {{ place }},

@@ -8,8 +8,9 @@ the name of the law that one row breaks by itself (see observations). None is ev
 
 
 {% macro law_complement() %}
-  {#- Law 2: every Bronze record has one newest verdict and stands in exactly one of accepted and
-  quarantine; a Silver table shows once each what it owes, and nothing else. -#}
+  {#- Law 2: every Bronze record that was not purged has one newest verdict and stands in exactly one of
+  accepted and quarantine, and a purged one in nothing; a Silver table shows once each what it owes, and
+  nothing else. -#}
   (kind = 'record' and bronze + judged + accepted + quarantined > 0
     and (bronze <> 1 or judged <> 1 or accepted + quarantined <> 1 or quarantined <> refused))
   or shown <> due
@@ -38,7 +39,7 @@ the name of the law that one row breaks by itself (see observations). None is ev
 
 {% macro law_evidence() %}
   {#- Law 7: every refused record has its dead letter, and every dead letter of a record its record. -#}
-  kind = 'record' and ((refused > 0 and letter = 0) or (letter > 0 and bronze = 0))
+  kind = 'record' and ((refused > 0 and letter = 0) or (letter > 0 and bronze + emptied = 0))
 {% endmacro %}
 
 
@@ -48,11 +49,18 @@ the name of the law that one row breaks by itself (see observations). None is ev
 {% endmacro %}
 
 
-{% macro law_payload(done) %}
-  {#- Law 5: the payload still is what was cut out of the file. That it was the file's bytes at that
-  offset is checked by the tests of capture. -#}
+{% macro law_payload() %}
+  {#- Law 5: a record without a text was purged. What a row alone can break is in law_payload_text. -#}
+  kind = 'record' and emptied > 0 and purged = 0
+{% endmacro %}
+
+
+{% macro law_payload_text() %}
+  {#- Law 5: the payload, where it was not purged, still is what was cut out of the file. That it was the
+  file's bytes at that offset is checked by the tests of capture. -#}
   case
     when
+      coalesce(_payload_bytes, cast(payload as binary)) is not null and
       {% if var('audit') != 'full' %}
       _ingested_at >= (select max(started_at) from {{ ref('stg_batches') }}) and
       {% endif %}

@@ -20,12 +20,13 @@ owes, a dead letter. `place` is where it was seen and `n` how often; `reasons` a
 
 
 {% macro observe_bronze(record_type) %}
-  {#- Records of finished batches, counted per file, and whether the payload still is what was cut. -#}
+  {#- Records of finished batches, counted per file, and whether the payload still is what was cut. One
+  without a text is `emptied`: whether by a purge, the events say. -#}
   {% set type = "'" ~ record_type ~ "'" %}
-  {% set done = latest_judged_at(record_type) %}
   select {{ observed([
     {'kind': "'record'", 'id': '_record_id', 'record_type': type, 'batch_id': '_batch_id',
-      'place': "'bronze'", 'n': 1, 'fault': law_payload(done)},
+      'place': "if(payload is null and _payload_bytes is null, 'emptied', 'bronze')", 'n': 1,
+      'fault': law_payload_text()},
     {'kind': "'file'", 'id': "concat_ws('|', " ~ type ~ ", _batch_id, _source_file)",
       'record_type': type, 'batch_id': '_batch_id', 'place': "'captured'", 'n': 1},
   ]) }}
@@ -169,6 +170,16 @@ owes, a dead letter. `place` is where it was seen and `n` how often; `reasons` a
   ]) }}
   from {{ ref('stg_files') }}
   where record_type is not null
+{% endmacro %}
+
+
+{% macro observe_purges() %}
+  {#- Records that were purged. -#}
+  select {{ observed([
+    {'kind': "'record'", 'id': 'record_id', 'record_type': 'cast(null as string)',
+      'batch_id': 'cast(null as string)', 'place': "'purged'", 'n': 1},
+  ]) }}
+  from ({{ purged_records() }}) as purges
 {% endmacro %}
 
 

@@ -1,4 +1,4 @@
-"""Rules that drop and fail, and a contract that changes: in a copy of the project, on a few orders."""
+"""Rules that drop and fail, a customer who is forgotten, a contract that changes: on a few orders."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Checkout, copy_checkout, leave_orders_alone, rows
+from searching import found
 from test_readme import DBT_BY_HAND
 
 from ingest.lake import Lake
@@ -23,7 +24,11 @@ dropped,C-1,SKU-1,0,2024-05-01 10:00:00,web,,
 failing,C-1,SKU-1,3,0001-01-01 00:00:00,web,,
 both,C-1,SKU-1,0,0001-01-01 00:00:00,web,,
 unread,C-1,SKU-1,two,2024-05-01 10:00:00,web,,
+forgotten,C-4711,SKU-1,5,2024-05-01 10:00:00,web,,
+faulty,C-4711,SKU-1,two,2024-05-01 10:00:00,web,,
 """
+# Orders of a customer who asks to be forgotten before the contract changes.
+GONE = ("forgotten", "faulty")
 
 
 def change_rule(contract: Path, code: str, key: str, value: str) -> None:
@@ -46,6 +51,7 @@ class Runs:
     lake: Lake
     first: subprocess.CompletedProcess[str]
     again: subprocess.CompletedProcess[str]
+    forgotten: subprocess.CompletedProcess[str]
     changed: subprocess.CompletedProcess[str]
 
 
@@ -81,13 +87,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     assert lake.tables(), first.stdout
     before = {name: rows(lake, sql) for name, sql in LOOKS.items()}
     again = checkout.shell(run)
+    forgotten = checkout.shell(".venv/bin/lakehouse forget --value C-4711 --because 'request 118' --yes")
 
     text = contract.read_text("utf-8")
     contract.write_text(text.replace("version: 1.0.0\n", "version: 1.1.0\n", 1), "utf-8")
     change_rule(contract, "QTY_BELOW_ONE", "severity", "quarantine")
     change_rule(contract, "QTY_BELOW_ONE", "when", "qty < 2")
     change_rule(contract, "ORDER_TS_OUT_OF_RANGE", "severity", "quarantine")
-    return Runs(checkout, before, lake, first, again, checkout.shell(run))
+    return Runs(checkout, before, lake, first, again, forgotten, checkout.shell(run))
 
 
 def test_what_a_rule_drops_is_refused_and_kept_as_evidence(runs: Runs) -> None:
@@ -96,9 +103,12 @@ def test_what_a_rule_drops_is_refused_and_kept_as_evidence(runs: Runs) -> None:
         ("both", True, "qty"),
         ("dropped", True, "qty"),
         ("failing", False, "parse"),
+        ("faulty", False, "parse"),
         ("unread", False, "parse"),
     ]
-    assert {row[2] for row in runs.before["letters"]} == {"both", "dropped", "failing", "unread"}
+    assert {row[2] for row in runs.before["letters"]} == {
+        "both", "dropped", "failing", "faulty", "unread",
+    }  # fmt: skip
 
 
 def test_a_rule_that_fails_ends_the_run_with_1_after_everything_is_written(runs: Runs) -> None:
@@ -111,8 +121,8 @@ def test_a_rule_that_fails_ends_the_run_with_1_after_everything_is_written(runs:
         "select _record_id from bronze.orders where order_id in ('failing', 'both') order by 1",
     )
     assert sorted(examples) == [record for (record,) in struck]  # type: ignore[call-overload]
-    assert runs.before["orders"] == [("single",), ("sound",), ("timeless",)]
-    assert len(runs.before["letters"]) == 4
+    assert runs.before["orders"] == [("forgotten",), ("single",), ("sound",), ("timeless",)]
+    assert len(runs.before["letters"]) == 5
 
 
 def test_a_second_run_does_not_forget_that_a_rule_failed(runs: Runs) -> None:
@@ -132,7 +142,8 @@ def test_under_a_changed_contract_every_record_is_judged_again(runs: Runs) -> No
     earlier = (
         "select order_id, failure_reasons, warnings from silver.orders_judged where _verdict_pass = 1"
     )
-    assert rows(runs.lake, f"{earlier} order by 1") == runs.before["judged"]
+    kept = [row for row in runs.before["judged"] if row[0] not in GONE]
+    assert rows(runs.lake, f"{earlier} order by 1") == kept
 
 
 def test_what_derives_from_verdicts_follows_the_newest(runs: Runs) -> None:
@@ -148,8 +159,9 @@ def test_what_derives_from_verdicts_follows_the_newest(runs: Runs) -> None:
 
 
 def test_dead_letters_of_the_new_contract_stand_beside_the_earlier_ones(runs: Runs) -> None:
-    letters = rows(runs.lake, LOOKS["letters"])
-    assert set(runs.before["letters"]) <= set(letters)
+    # One that was forgotten keeps its letter, without a key.
+    letters = [row for row in rows(runs.lake, LOOKS["letters"]) if row[2] is not None]
+    assert {row for row in runs.before["letters"] if row[2] not in GONE} <= set(letters)
     new = [row for row in letters if row not in runs.before["letters"]]
     assert {row[2] for row in new} == {"both", "dropped", "failing", "single", "unread"}
     assert len(new) == 5
@@ -159,6 +171,23 @@ def test_dead_letters_of_the_new_contract_stand_beside_the_earlier_ones(runs: Ru
 def test_the_laws_hold_across_contracts(runs: Runs) -> None:
     assert rows(runs.lake, LOOKS["laws"]) == []
     assert rows(runs.lake, "select * from marts.reconciliation where balance <> 0") == []
+
+
+def test_who_was_forgotten_is_in_no_file_and_judged_under_no_contract(runs: Runs) -> None:
+    assert runs.forgotten.returncode == 0, runs.forgotten.stdout
+    assert "2 records purged" in runs.forgotten.stdout
+    assert found(runs.lake.path, "C-4711") == []
+    bronze = "select count(*), count(payload), count(_payload_sha256) from bronze.orders"
+    assert rows(runs.lake, bronze) == [(9, 7, 9)]
+    assert rows(runs.lake, "select sum(purged)::int from marts.reconciliation") == [(2,)]
+    story = (
+        "select event_type from marts.record_history where record_id in ("
+        "select record_id from marts.dead_letters where payload is null and record_id is not null) "
+        "order by event_number"
+    )
+    assert [kind for (kind,) in rows(runs.lake, story)] == [
+        "captured", "judged", "dead_letter", "purged",
+    ]  # fmt: skip
 
 
 def test_drift_counts_a_record_once_however_often_it_was_judged(runs: Runs) -> None:

@@ -240,6 +240,11 @@ def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> 
     table("bronze.placsp_entries").update(
         predicate=f"_record_id = '{changed}'", updates={"payload": "concat(payload, 'x')"}
     )
+    # A text that went without an event.
+    silent = some("select _record_id from bronze.placsp_entries order by 1 desc limit 1")
+    table("bronze.placsp_entries").update(
+        predicate=f"_record_id = '{silent}'", updates={"payload": "NULL"}
+    )
     # A doubled file.
     files = table("bronze.files").to_pyarrow_table()
     doubled = [r for r in files.to_pylist() if r["record_type"] == "orders"][:1]
@@ -281,7 +286,7 @@ def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> 
         )
     )
     assert emptied in str(examples["reasons"]) and null in str(examples["reasons"])
-    assert changed in str(examples["payload"])
+    assert changed in str(examples["payload"]) and silent in str(examples["payload"])
     assert both in str(examples["complement"]) and dropped in str(examples["complement"])
 
 

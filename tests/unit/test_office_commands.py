@@ -91,7 +91,7 @@ def test_list_leaves_out_what_is_closed_unless_it_is_asked_for(lake: Lake) -> No
 
 
 def test_show_tells_all_of_a_record_and_no_terminal_obeys_it(still: Lake) -> None:
-    text = good(still, "show", record_ids(still)[3][:10])
+    text = good(still, "show", record_ids(still)[3][:10], "--unmasked")
     assert "QTY_NOT_INTEGER (quarantine, schema_validation)" in text
     assert "why: Stock is counted in pieces." in text
     assert "fix: Write the quantity as a whole number in digits." in text
@@ -105,7 +105,7 @@ def test_show_tells_all_of_a_record_and_no_terminal_obeys_it(still: Lake) -> Non
 
 
 def test_show_places_a_parser_s_fault_in_the_file(still: Lake) -> None:
-    text = good(still, "show", record_ids(still, "placsp_entries")[3])
+    text = good(still, "show", record_ids(still, "placsp_entries")[3], "--unmasked")
     assert "licitacionesPerfilesContratanteCompleto3_a.atom, record 3" in text
     assert re.search(r"parser: mismatched tag.*line 8 column \d+", text)
     assert ">       8 | <entry><id>https://x/3</i></entry>" in text
@@ -115,7 +115,7 @@ def test_show_places_a_parser_s_fault_in_the_file(still: Lake) -> None:
 def test_show_says_when_the_file_is_not_what_it_was(lake: Lake, tmp_path: Path, change: str) -> None:
     file = tmp_path / "orders_dirty.csv"
     file.unlink() if change == "gone" else file.write_text("sku,order_id\nother,content\n")
-    text = good(lake, "show", record_ids(lake)[4])
+    text = good(lake, "show", record_ids(lake)[4], "--unmasked")
     assert "is gone or holds something else by now" in text
     assert ">       1 | S3,O3,C3" in text
     assert "other,content" not in text
@@ -125,11 +125,11 @@ def test_show_tells_the_story(lake: Lake) -> None:
     record_id = record_ids(lake)[3]
     good(lake, "investigate", record_id, "--because", "asked", "--actor", "ana", "--evidence", "T-1")
     good(lake, "correct", record_id, "--set", "qty = '2'", *BECAUSE)
-    text = good(lake, "show", record_id)
+    text = good(lake, "show", record_id, "--unmasked")
     assert "investigated by ana: asked\n    evidence: T-1" in text
     assert "evidence: --set qty = '2'" in text
     assert "      S2,O2,C2,2,2024-05-01 00:00:00,phone" in text
-    found = json.loads(good(lake, "show", record_id, "--format", "json"))
+    found = json.loads(good(lake, "show", record_id, "--unmasked", "--format", "json"))
     assert [event["event_type"] for event in found["history"]] == ["investigated", "corrected"]
     assert found["fields"]["order_id"] == "O2"
     assert found["state"] == "corrected"

@@ -37,3 +37,4 @@ def test_a_rule_decides_a_verdict_and_what_is_done_later_does_not() -> None:
     assert verdict_contract(version="1.1.0") != plain
     assert verdict_contract(retry={"window_minutes": 60}, max_attempts=9) == plain
     assert verdict_contract(alerts={"open_above": 1000}) == plain
+    assert verdict_contract(retention={"discarded": "90d"}) == plain
