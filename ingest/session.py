@@ -50,7 +50,7 @@ def start_session(
     *,
     input_bytes: int = 0,
     lake_bytes: int = 0,
-    memory: str = "4g",
+    memory: str = "3g",
     jvm_options: Sequence[str] | None = None,
     scratch: Path | None = None,
     application: str = "lakehouse",
@@ -62,7 +62,7 @@ def start_session(
         input_bytes: Size of what will be read: a short run starts quicker with the first compiler
             alone, a long one is slower with it.
         lake_bytes: Size of what is there: with little of both, queries are not compiled.
-        memory: Heap of the driver.
+        memory: Heap of the driver. Beside it a JVM has another half gigabyte to a whole one.
         jvm_options: Options instead of those of the class archive.
         scratch: Folder for Spark's own temporary files.
         application: Name of the Spark application.

@@ -45,6 +45,8 @@ RUN_HERE = {
     SQL + '"select entry_id, entry_updated, is_superseded, result_code_name, payable_amount '
     'from history.placsp_results order by 1, 2 limit 5"': r"(?s)is_superseded .*(true|false)",
     ".venv/bin/lakehouse quarantine list --dataset orders --limit 5": r"pending .*(QTY|ORDER|CORRUPT)",
+    ".venv/bin/lakehouse purge --dry-run": r"\ANothing is to be removed\.$",
+    ".venv/bin/lakehouse forget --value ana@example.org --dry-run": r"\ANothing is to be removed\.$",
     # The samples are beyond no threshold of their contracts.
     ".venv/bin/lakehouse alert": r"\ANothing new\.$",
     ".venv/bin/lakehouse metrics --format prometheus": (
