@@ -1,4 +1,4 @@
-"""A simulated hour of messages: drift, conflict, an outage, kills between writes, retries that end.
+"""Simulated days of messages: drift, conflicts, outages, kills between writes, retries that end.
 
 The clock is passed in. After each step every message is in one place once, counted by other code.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -227,32 +228,84 @@ def work_off(story: Story, folder: Path) -> None:
     assert story.tally() == tally
 
 
-def test_the_sample_ends_where_its_manifest_says(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    manifest = generate_messages(story.landing, messages=400)
-    ways = manifest.ways
-    # bigint and double have no type above them, and what comes first in the window is granted: a double
-    # holds these large whole numbers too, a bigint no fraction.
-    first = re.search(r'"points": (\d{10}|\d+\.5)', Path(manifest.file).read_text("utf-8"))
-    assert first is not None
-    granted = {*GRANTED, "customer_updates"}
-    if "." in first[1]:
-        granted.add("points_fraction")
-    refused = sum(ways[way] for way in REFUSED)
+# When files come in the course of a day, and what happens to the run that receives them: the step behind
+# which it is killed, or the target that is out.
+DAY: dict[str, str | None] = {
+    "00:01:30": None,
+    "03:59:10": "received",
+    "07:20:00": "out customer_updates",
+    "11:00:00": "wrote customer_updates",
+    "15:45:59": "out order_events",
+    "20:10:00": "updated waiting",
+    "23:40:00": None,
+}
 
-    told_at = [story.run(clock) for clock in ("10:00:30", "10:03:00", "10:16:00")]
-    assert [outcome.exit_code for outcome in told_at] == [0, 0, 0]
-    counts = told_at[-1].counts
-    assert (counts.lines, counts.repeats, counts.refused) == (400, ways["repeat"], refused)
+
+def test_a_day_of_windows_ends_where_the_manifests_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(tmp_path)
+    ways: Counter[str] = Counter()
+    insert = Tables.insert
+    lines = 0
+    for seed, (clock, event) in enumerate(DAY.items(), 1):
+        manifest = generate_messages(story.landing, messages=120, seed=seed)
+        ways.update(manifest.ways)
+        lines += manifest.lines
+        what, _, which = (event or "").partition(" ")
+
+        def out(self: Tables, schema: str, name: str, *more: object, target: str = which) -> None:
+            if name == target:
+                raise OSError("its disk is away")
+            insert(self, schema, name, *more)  # type: ignore[arg-type]
+
+        if what == "out":
+            with monkeypatch.context() as patched:
+                patched.setattr(Tables, "insert", out)
+                assert story.run(clock).exit_code == 1
+            waiting = {row[0] for row in story.sql(f"select error from {WAITING}")}
+            assert "TARGET_OUT: its disk is away" in waiting
+        elif event is not None:
+            with pytest.raises(Killed):
+                story.run(clock, event)
+        else:
+            assert story.run(clock).exit_code == 0
+        # The first run after the window's end. What waits has been tried since, or has come since.
+        outcome = story.run(later(clock, minutes=3))
+        assert outcome.exit_code == 0, told(outcome)
+        assert (outcome.counts.lines, sum(story.tally().values())) == (lines, lines - ways["repeat"])
+
+    last = story.run(later("23:40:00", minutes=16), is_full_audit=True)
+    assert last.exit_code == 0, told(last)
+    # bigint and double have no type above them, and what comes first is granted: a double holds these
+    # large whole numbers too, a bigint no fraction.
+    first = next(
+        found[1]
+        for seed in range(1, 1 + len(DAY))
+        if (found := re.search(r'"points": (\d{10}|\d+\.5)', sample(story, seed)))
+    )
+    granted = {*GRANTED, "customer_updates"} | ({"points_fraction"} if "." in first else set())
+    drifted = {"new_column", "new_nested", "wider_points", "points_fraction", "conflict"}
+    counts = last.counts
+    refused = sum(ways[way] for way in REFUSED)
+    assert (counts.lines, counts.repeats, counts.refused) == (lines, ways["repeat"], refused)
     assert counts.landed == {
         "customer_updates": sum(ways[way] for way in granted),
         "order_events": ways["order_events"],
     }
     assert counts.quarantined == {"order_events": ways["broken_rule"]}
-    drifted = {"new_column", "new_nested", "wider_points", "points_fraction", "conflict"}
     assert (counts.waiting, counts.bad_data) == (0, sum(ways[way] for way in drifted - granted))
-    assert story.alterations() == 1
-    assert sum(story.tally().values()) == 400 - ways["repeat"]
+    # Each drift was granted once, in the first window in which it came.
+    assert 1 <= story.alterations() <= len(GRANTED)
+    assert sum(story.tally().values()) == lines - ways["repeat"]
+
+
+def later(clock: str, minutes: int) -> str:
+    return f"{at(clock) + timedelta(minutes=minutes):%H:%M:%S}"
+
+
+def sample(story: Story, seed: int) -> str:
+    return (story.landing / f"messages_{seed}.jsonl").read_text("utf-8")
 
 
 def test_who_follows_sees_windows_end_where_no_file_comes_and_stops_when_asked(tmp_path: Path) -> None:
