@@ -19,6 +19,7 @@ DEV := .venv/.dev
 JARS := .jars/.complete
 CLASSES := .jars/.classes
 AIRFLOW := .cache/airflow/.complete
+BROKER := .cache/kafka/.complete
 SAMPLES := samples/orders_dirty.csv
 
 # $(call lakehouse,COMMAND): INPUT is one path if such a path exists, else words and globs.
@@ -41,9 +42,9 @@ help: ## Print this
 ##@ Set-up
 
 .PHONY: setup setup-dev
-setup: $(RUNTIME) $(JARS) $(CLASSES) ## Make the environment and fetch Delta's jars, once, with a network
+setup: $(RUNTIME) $(JARS) $(CLASSES) ## Make the environment and fetch the jars of Delta and Kafka, once, with a network
 
-setup-dev: $(DEV) $(JARS) $(CLASSES) $(AIRFLOW) ## The same, and what tests and linters need
+setup-dev: $(DEV) $(JARS) $(CLASSES) $(AIRFLOW) $(BROKER) ## The same, and what tests and linters need
 
 # An environment that has the development tools keeps them: the dev lock holds the runtime's too.
 # Python is looked at before ingest is run with it: an old one could not even read the code.
@@ -62,7 +63,7 @@ $(DEV): requirements/dev.lock $(RUNTIME)
 	@touch $@
 
 $(JARS): jars.lock $(RUNTIME)
-	@echo "Fetching Delta's jars into .jars (once) ..."
+	@echo "Fetching the jars of Delta and Kafka into .jars (once) ..."
 	@$(BIN)/python -m ingest.environment jars
 	@touch $@
 
@@ -76,6 +77,11 @@ $(CLASSES): $(JARS)
 $(AIRFLOW): requirements/airflow.lock $(DEV)
 	@echo "Installing the Airflow on which docs/airflow is tested (once) ..."
 	@$(BIN)/python -m ingest.environment airflow
+	@touch $@
+
+$(BROKER): requirements/kafka_broker.lock $(DEV)
+	@echo "Fetching the broker of Kafka on which messages are tested (once) ..."
+	@$(BIN)/python -m ingest.environment broker
 	@touch $@
 
 ##@ Run
@@ -99,7 +105,7 @@ from sqlfluff.cli.commands import cli; cli()"
 ##@ Prove
 
 .PHONY: test lint lint-python lint-sql bench fmt
-test: lint $(AIRFLOW) ## Everything that proves the project: linters, types, unit and integration tests
+test: lint $(AIRFLOW) $(BROKER) ## Everything that proves the project: linters, types, unit and integration tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --durations 25 $(ARGS)
 
 lint: $(DEV) $(JARS) $(CLASSES) ## Check style and types, change nothing

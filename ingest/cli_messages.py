@@ -28,33 +28,61 @@ if TYPE_CHECKING:
     show_default=True,
     help="Look for the messages of this run, or for all and judge them again.",
 )
+@click.option("--kafka-servers", metavar="HOST:PORT,...", help="Brokers of Kafka to take messages from.")
+@click.option("--topic", "topic_names", multiple=True, help="Topic to take; may be given again.")
+@click.option(
+    "--kafka-option",
+    "kafka_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Option of Spark's Kafka source; a value @path stands in that file. May be given again.",
+)
 @follow_option
 @interval_option("; no more than a schema window")
-def messages(inputs: Sequence[str], lake_path: Path, audit: str, follow: bool, interval: int) -> None:
+def messages(
+    inputs: Sequence[str],
+    lake_path: Path,
+    audit: str,
+    kafka_servers: str | None,
+    topic_names: Sequence[str],
+    kafka_options: Sequence[str],
+    follow: bool,
+    interval: int,
+) -> None:
     """Take new JSON messages to their targets, and try those again that wait.
 
-    Files are JSON lines: .jsonl or .ndjson, also .gz. Each start takes what is new and ends; call it at
-    least once per schema window, or let it --follow. Exit code 0 also when messages were refused; 1 when
-    a message is astray, or a file or a target could not be worked on.
+    Files are JSON lines: .jsonl or .ndjson, also .gz. Records of Kafka are a message each. Each start
+    takes what is new and ends; call it at least once per schema window, or let it --follow. Exit code 0
+    also when messages were refused; 1 when a message is astray, or a file or a target could not be
+    worked on.
 
     Example: lakehouse messages --input landing/messages
     """
     from ingest.messages.job import follow_messages, run_messages
+    from ingest.messages.kafka import topics_of
     from ingest.messages.targets import load_targets
     from ingest.transform import models_dir
 
     targets = load_targets(models_dir())
+    topics = topics_of(kafka_servers, topic_names, kafka_options)
     if follow and audit == "full":
         raise InputError("--audit full looks at all there is, once. Leave out --follow, or the audit.")
     if follow:
         with LakeLock(lake_path, "messages"):
             sys.exit(
                 follow_messages(
-                    Lake(lake_path), inputs, targets, interval_seconds=interval, tell=_tell_look
+                    Lake(lake_path),
+                    inputs,
+                    targets,
+                    interval_seconds=interval,
+                    tell=_tell_look,
+                    topics=topics,
                 )
             )
     with LakeLock(lake_path, "messages"):
-        outcome = run_messages(Lake(lake_path), inputs, targets, is_full_audit=audit == "full")
+        outcome = run_messages(
+            Lake(lake_path), inputs, targets, topics=topics, is_full_audit=audit == "full"
+        )
     for line in told(outcome):
         click.echo(line)
     sys.exit(outcome.exit_code)

@@ -1,4 +1,4 @@
-"""What the machine must offer: Java, disk space, the locked packages and Delta's jars.
+"""What the machine must offer: Java, disk space, the locked packages and jars.
 
 Set-up runs this module with the machine's own Python, before any package is installed, so it
 imports nothing beyond the standard library at its top.
@@ -30,6 +30,8 @@ VENV = PROJECT_ROOT / ".venv"
 JARS_DIR = PROJECT_ROOT / ".jars"
 AIRFLOW = PROJECT_ROOT / ".cache" / "airflow"
 JARS_LOCK = PROJECT_ROOT / "jars.lock"
+BROKER_DIR = PROJECT_ROOT / ".cache" / "kafka"
+BROKER_LOCK = PROJECT_ROOT / "requirements" / "kafka_broker.lock"
 CLASS_ARCHIVE = JARS_DIR / "driver.jsa"
 
 OLDEST_JAVA = 17
@@ -151,12 +153,12 @@ def check_disk(path: Path, need_bytes: int) -> None:
         )
 
 
-# Delta's jars ------------------------------------------------------------------------------------
+# Jars --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One line of ``jars.lock``.
+    """One line of a lock of jars.
 
     Attributes:
         group: Maven's group, for example ``io.delta``.
@@ -172,12 +174,12 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name of the file in ``.jars/``."""
+        """The name of the file in its folder."""
         return f"{self.name}-{self.version}.jar"
 
 
 def locked_jars(lock: Path = JARS_LOCK) -> list[Jar]:
-    """Reads ``jars.lock``.
+    """Reads a lock of jars.
 
     Args:
         lock: The file: ``group:name:version sha256`` on each line, ``#`` begins a comment.
@@ -192,8 +194,8 @@ def locked_jars(lock: Path = JARS_LOCK) -> list[Jar]:
         lines = lock.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
         raise EnvironmentProblemError(
-            f"{lock} is missing, so Delta's jars are unknown. Run from a complete checkout: "
-            "'git checkout jars.lock' brings it back."
+            f"{lock} is missing, so it is unknown which jars are needed. Run from a complete checkout: "
+            f"'git checkout {lock.name}' brings it back."
         ) from error
     jars = []
     for number, line in enumerate(lines, start=1):
@@ -204,7 +206,7 @@ def locked_jars(lock: Path = JARS_LOCK) -> list[Jar]:
         if parts is None:
             raise EnvironmentProblemError(
                 f"{lock} line {number}: '{text}' is not 'group:name:version sha256'. Correct the "
-                "line, or 'git checkout jars.lock'."
+                f"line, or 'git checkout {lock.name}'."
             )
         jars.append(Jar(*parts.groups()))
     return jars
@@ -227,7 +229,7 @@ def jar_paths(directory: Path = JARS_DIR, lock: Path = JARS_LOCK) -> list[Path]:
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise EnvironmentProblemError(
-            f"Delta's jars are not in {directory} ({', '.join(missing)}). Run 'make setup' once "
+            f"Jars of {lock.name} are not in {directory} ({', '.join(missing)}). Run 'make setup' once "
             "with a network; after that none is needed."
         )
     return [path.resolve() for path in paths]
@@ -263,7 +265,7 @@ def fetch_jars(directory: Path = JARS_DIR, lock: Path = JARS_LOCK) -> list[Path]
         with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as scratch:
             _fetch_with_ivy(wanted, Path(scratch))
             for jar in wanted:
-                _check_digest(Path(scratch) / jar.file_name, jar)
+                _check_digest(Path(scratch) / jar.file_name, jar, lock)
             for jar in wanted:
                 (Path(scratch) / jar.file_name).replace(directory / jar.file_name)
         # Made for the jars that were there before.
@@ -307,7 +309,7 @@ def _fetch_with_ivy(jars: Sequence[Jar], scratch: Path) -> None:
         output, complete = "timed out after 15 minutes", False
     if not complete:
         names = ", ".join(f"{jar.name} {jar.version}" for jar in jars)
-        raise EnvironmentProblemError(f"Delta's jars ({names}): {_why_not_fetched(output)}")
+        raise EnvironmentProblemError(f"The jars {names}: {_why_not_fetched(output)}")
 
 
 def _ivy() -> Path:
@@ -317,16 +319,16 @@ def _ivy() -> Path:
     found = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
     if not found:
         raise EnvironmentProblemError(
-            f"{sys.executable} has no pyspark, whose Ivy fetches Delta's jars. Run 'make setup'."
+            f"{sys.executable} has no pyspark, whose Ivy fetches jars. Run 'make setup'."
         )
     return found[-1]
 
 
-def _check_digest(path: Path, jar: Jar) -> None:
+def _check_digest(path: Path, jar: Jar, lock: Path) -> None:
     found = _sha256(path)
     if found != jar.sha256:
         raise EnvironmentProblemError(
-            f"{jar.file_name} was fetched with sha256 {found}, and jars.lock says {jar.sha256}. "
+            f"{jar.file_name} was fetched with sha256 {found}, and {lock.name} says {jar.sha256}. "
             "It was thrown away. Try 'make setup' again; if it stays so, the repository serves "
             "another file: find out why before you change the lock."
         )
@@ -566,7 +568,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one step of ``make setup``.
 
     Args:
-        arguments: ``packages <lock>``, ``jars``, ``classes`` or ``airflow``.
+        arguments: ``packages <lock>``, ``jars``, ``classes``, ``airflow`` or ``broker``.
 
     Returns:
         0, or the exit code of the error that was printed.
@@ -574,9 +576,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ingest.environment", description=main.__doc__)
     steps = parser.add_subparsers(dest="step", required=True)
     steps.add_parser("packages", help="install a lock into .venv").add_argument("lock", type=Path)
-    steps.add_parser("jars", help="fetch Delta's jars into .jars")
+    steps.add_parser("jars", help="fetch the jars of Delta and Kafka into .jars")
     steps.add_parser("classes", help="record the driver's classes, so that sessions start faster")
     steps.add_parser("airflow", help="install the Airflow on which the shipped DAG is tested")
+    steps.add_parser("broker", help="fetch the broker of Kafka that tests start")
     given = parser.parse_args(arguments)
     try:
         if given.step == "packages":
@@ -585,6 +588,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fetch_jars()
         elif given.step == "airflow":
             install_airflow()
+        elif given.step == "broker":
+            fetch_jars(BROKER_DIR, BROKER_LOCK)
         else:
             build_class_archive(importlib.import_module("ingest.session").warm_up)
     except LakehouseError as error:

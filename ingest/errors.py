@@ -49,6 +49,10 @@ class StreamError(LakehouseError):
     """The stream that wakes the ingest cannot run."""
 
 
+class KafkaError(LakehouseError):
+    """A topic of Kafka cannot be read: no broker, no topic, or what was not read yet is gone."""
+
+
 class FileReadError(LakehouseError):
     """One file cannot be read as what its contract says.
 

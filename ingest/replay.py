@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -24,6 +25,9 @@ from ingest.office.refused import Filter, Office, Refused
 from ingest.office.telling import counted, tell_left
 from ingest.progress import make_progress
 from ingest.query import connect, identifier, literal
+
+if TYPE_CHECKING:
+    from ingest.messages.receiving import Again
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,7 @@ def _is_built(lake: Lake) -> bool:
     return ("bronze", "batches") in lake.tables() and bool(lake.finished_batches())
 
 
-def _send_messages(
-    lake: Lake, sent: Sequence[tuple[Refused, str, bool]], note: Note, console: Console
-) -> int:
+def _send_messages(lake: Lake, sent: Sequence[tuple[str, Again]], note: Note, console: Console) -> int:
     """Send messages through their gate again, and say what became of them; the job's exit code."""
     # What starts Spark is imported where it is needed.
     from ingest.cli_messages import told

@@ -69,7 +69,7 @@ def start_session(
         event_log: Folder that is there, for a log of the application's jobs; one file, plain.
 
     Raises:
-        EnvironmentProblemError: Java or Delta's jars are missing.
+        EnvironmentProblemError: Java or the locked jars are missing.
     """
     if SparkSession.getActiveSession() is None:
         check_java()

@@ -1,5 +1,6 @@
 {% macro contract_rules() %}
-  {#- The rules of every contract as rows, those of children under their table's name. -#}
+  {#- The rules of every contract as rows, those of children under their table's name and those of targets of
+  messages under the target's. -#}
   {% set rows = [] %}
   {% set owners = [] %}
   {% for record_type, terms in contracts().items() %}
@@ -7,6 +8,10 @@
     {% for child in children_of(record_type) %}
       {% do owners.append([child.table, terms, child.rules, verdict_contract('children_of_' ~ record_type)]) %}
     {% endfor %}
+  {% endfor %}
+  {% for name, terms in message_targets().items() if terms.rules %}
+    {% set verdict = terms.version ~ '+' ~ local_md5(tojson(terms.rules, sort_keys=true))[:12] %}
+    {% do owners.append([name, terms, terms.rules, verdict]) %}
   {% endfor %}
   {% for record_type, terms, rules, verdict in owners %}
     {% for rule in rules %}

@@ -2,12 +2,16 @@
 
 {% macro untouched_state(record_type) %}
   {#- The state of a row of a quarantine on which nobody has worked. -#}
-  {% set most = contract(record_type).max_attempts or 3 %}
   case
     when is_dropped then 'discarded'
-    when _attempt > 1 and _attempt >= {{ most }} then 'exhausted'
-    else 'pending'
+    else {{ state_after_attempts(contract(record_type).max_attempts or 3) }}
   end
+{%- endmacro %}
+
+
+{% macro state_after_attempts(most) -%}
+  {#- The state of a refused record on which nobody has worked, where it may be sent so often. -#}
+  case when _attempt > 1 and _attempt >= {{ most }} then 'exhausted' else 'pending' end
 {%- endmacro %}
 
 

@@ -56,11 +56,12 @@
     stage,
     error_type,
     concat(
-      'messages, ', _source_file, ' line ', _position, ': ', error, '. It was refused at once, because no ',
+      'messages, ', _source_file, {{ at_position() }}, ': ', error, '. It was refused at once, because no ',
       'target can be found for it. Correct it with \'lakehouse quarantine correct ', left(_record_id, 12),
       '\' and run \'lakehouse replay\'.'
     ) as error_message,
-    cast(_position as int) as position,
+    -- A topic may have more records than an int holds. The text above has the number then.
+    try_cast(_position as int) as position,
     key as business_key,
     array(error_type) as failure_reasons,
     cast(null as string) as verdict_contract,
@@ -86,12 +87,13 @@
     'schema_migration' as stage,
     regexp_extract(error, '^[A-Z_]+', 0) as error_type,
     concat(
-      'messages, ', _source_file, ' line ', _position, ': ', error, '. It was given up after ', retry_number,
+      'messages, ', _source_file, {{ at_position() }}, ': ', error, '. It was given up after ', retry_number,
       ' windows in which the schema of ', target_dest, ' could have changed. Correct it with \'lakehouse ',
       'quarantine correct ', left(_record_id, 12), '\', or give the target the column, and run \'lakehouse ',
       'replay\'.'
     ) as error_message,
-    cast(_position as int) as position,
+    -- A topic may have more records than an int holds. The text above has the number then.
+    try_cast(_position as int) as position,
     key as business_key,
     array(regexp_extract(error, '^[A-Z_]+', 0)) as failure_reasons,
     cast(null as string) as verdict_contract,
@@ -120,7 +122,7 @@
     end as stage,
     element_at(failure_reasons, 1) as error_type,
     concat(
-      '{{ name }}, ', _source_file, ' line ', _position, ': ',
+      '{{ name }}, ', _source_file, {{ at_position() }}, ': ',
       case element_at(failure_reasons, 1)
         {% for rule in terms.rules %}
         when '{{ rule.code }}' then {{ sql_string(rule.code ~ ': ' ~ rule.why ~ ' ' ~ rule.fix) }}
@@ -128,7 +130,8 @@
         else ''
       end
     ) as error_message,
-    cast(_position as int) as position,
+    -- A topic may have more records than an int holds. The text above has the number then.
+    try_cast(_position as int) as position,
     _key as business_key,
     failure_reasons,
     _verdict_contract as verdict_contract,
@@ -140,6 +143,12 @@
   from silver.{{ name }}_quarantine
   where {{ is_about_new('detected_at', "record_type = '" ~ name ~ "'") }}
 {% endmacro %}
+
+
+{% macro at_position() -%}
+  {#- Where a message stands: a line of its file, or an offset of its partition. -#}
+  if(_source_file like 'kafka:%', ' offset ', ' line '), _position
+{%- endmacro %}
 
 
 {% macro message_targets() %}

@@ -205,7 +205,7 @@ def _has_surrogate(value: Any) -> bool:
     return False
 
 
-def message_id(raw: bytes, event_ts: datetime | None, place: str) -> str:
+def message_id(raw: bytes, event_ts: datetime | None, place: str, key: str | None = None) -> str:
     """Give the id by which a message is written once.
 
     With ``event_ts`` it is the hash of the text: an event of one instant that is told twice in the same
@@ -217,8 +217,12 @@ def message_id(raw: bytes, event_ts: datetime | None, place: str) -> str:
         event_ts: What the envelope says; None also where it cannot be read.
         place: Where the message stands: hash of the file's content and line, or topic, partition
             and offset.
+        key: What the message has for a key beside its text, if it has: two records of Kafka that differ
+            by it tell of two things.
     """
     digest = hashlib.sha256(raw)
     if event_ts is None:
         digest.update(b"\x00" + place.encode())
+    elif key is not None:
+        digest.update(b"\x00key|" + key.encode())
     return digest.hexdigest()

@@ -13,19 +13,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own examples use)
 from pyspark.sql.types import StructType
 
 from ingest.environment import pipeline_version
-from ingest.errors import LakehouseError, StreamError
+from ingest.errors import KafkaError, LakehouseError, StreamError
 from ingest.lake import Lake
 from ingest.landing import landing_stream, stream_ended
 from ingest.messages.fitting import Plan, gather
 from ingest.messages.judging import Judge, judge, refusals, requests, typed
-from ingest.messages.receiving import RECEIVED_DDL, Reentries, new_files, receiver
+from ingest.messages.kafka import Stretch, Topics, new_records, read, told_of
+from ingest.messages.receiving import RECEIVED_DDL, Reentries, new_files, receiver, record_receiver
 from ingest.messages.schemas import FAILURE_REASONS, OUR_COLUMNS, changes
 from ingest.messages.tables import Receipts, Span, Tables
 from ingest.messages.targets import QUARANTINE, Target
@@ -126,6 +127,7 @@ def run_messages(
     clock: Clock = lambda: datetime.now(UTC),
     after: Callable[[str], None] = lambda _: None,
     *,
+    topics: Topics | None = None,
     reentries: Reentries | None = None,
     is_full_audit: bool = False,
 ) -> Outcome:
@@ -140,6 +142,7 @@ def run_messages(
         targets: By name.
         clock: Tells the time, once for the whole run.
         after: Called after each step that wrote something, with its name.
+        topics: Topics of Kafka, beside the files or instead of them.
         reentries: Lines that send refused messages again.
         is_full_audit: Look for every message that was ever received, not only for those of this run, and
             judge the whole history again in one batch.
@@ -156,7 +159,7 @@ def run_messages(
             return
         try:
             run = _Run(spark, lake, targets, clock(), after)
-            found.append(run.run(inputs, reentries or {}, is_full_audit=is_full_audit))
+            found.append(run.run(inputs, topics, reentries or {}, is_full_audit=is_full_audit))
         except LakehouseError as error:
             failures.append(error)
         except Exception as error:
@@ -165,7 +168,7 @@ def run_messages(
             failures.append(error)
 
     spark = start_on(lake)
-    with _telling(lake, inputs):
+    with _telling(lake, inputs, topics):
         writer = landing_stream(spark, inputs, wake, _checkpoint(lake))
         writer.trigger(availableNow=True).start().awaitTermination()
     if failures:
@@ -184,6 +187,7 @@ def follow_messages(
     *,
     interval_seconds: int,
     tell: Callable[[Outcome], None],
+    topics: Topics | None = None,
     clock: Clock = lambda: datetime.now(UTC),
 ) -> int:
     """Do what ``run_messages`` does again and again until a signal; call it in the main thread.
@@ -197,6 +201,7 @@ def follow_messages(
         targets: By name.
         interval_seconds: From one look to the next. Windows end also where no file comes.
         tell: Called after each look.
+        topics: Topics of Kafka, beside the files or instead of them. They are asked at each look.
         clock: Tells the time, once for each look.
 
     Returns:
@@ -211,7 +216,7 @@ def follow_messages(
                 return
             try:
                 outcome = _Run(spark, lake, targets, clock(), lambda _: None).run(
-                    inputs, {}, is_full_audit=False
+                    inputs, topics, {}, is_full_audit=False
                 )
                 tell(outcome)
                 codes.append(outcome.exit_code)
@@ -225,7 +230,7 @@ def follow_messages(
 
     # Who keeps running has the time to compile.
     spark = start_on(lake, input_bytes=LONG_RUN_BYTES)
-    with heeding_signals(stop, "messages"), _telling(lake, inputs):
+    with heeding_signals(stop, "messages"), _telling(lake, inputs, topics):
         writer = landing_stream(spark, inputs, wake, _checkpoint(lake), every=interval_seconds)
         query = writer.trigger(processingTime=f"{interval_seconds} seconds").start()
         while not query.awaitTermination(POLL_SECONDS):
@@ -242,11 +247,12 @@ def _checkpoint(lake: Lake) -> Path:
 
 
 @contextmanager
-def _telling(lake: Lake, inputs: Sequence[str]) -> Iterator[None]:
+def _telling(lake: Lake, inputs: Sequence[str], topics: Topics | None) -> Iterator[None]:
     try:
         yield
     except StreamingQueryException as error:
-        raise stream_ended(inputs, _checkpoint(lake), error) from error
+        names = [*inputs, *(topics.names if topics else ())]
+        raise stream_ended(names, _checkpoint(lake), error) from error
 
 
 class _Run:
@@ -270,7 +276,14 @@ class _Run:
         # Targets that cannot be written to now. Their messages wait, and none is given up for it.
         self._out: dict[str, str] = {}
 
-    def run(self, inputs: Sequence[str], reentries: Reentries, *, is_full_audit: bool) -> Outcome:
+    def run(
+        self,
+        inputs: Sequence[str],
+        topics: Topics | None,
+        reentries: Reentries,
+        *,
+        is_full_audit: bool,
+    ) -> Outcome:
         self._spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BYTES))
         self._tables.create()
         for target in self._targets.values():
@@ -279,7 +292,7 @@ class _Run:
                 vet_rules(self._spark, target, self._tables.recorded(target))
         state = self._lake.read_state(_STATE)
         self._lake.write_state(_STATE, {**state, "is_open": True})
-        receipts = self._receive(inputs, reentries)
+        receipts = self._receive(inputs, topics, reentries)
         pending = self._pending(int(state.get("settled", 0))).localCheckpoint()
         span = _span(pending)
         if span is not None:
@@ -344,9 +357,51 @@ class _Run:
 
     # -- receiving
 
-    def _receive(self, inputs: Sequence[str], reentries: Reentries) -> Receipts:
-        """Append the lines of new files, in one commit, and say what was received so far."""
-        noted = self._tables.note_receipts(self._now, {})
+    def _receive(self, inputs: Sequence[str], topics: Topics | None, reentries: Reentries) -> Receipts:
+        """Append what is new in files and in topics, and say what was received so far."""
+        before = receipts = self._tables.note_receipts(self._now, {})
+        if inputs or topics is None:
+            receipts = self._receive_files(inputs, reentries, receipts)
+        if topics is not None:
+            receipts = self._receive_records(topics, receipts)
+        self._outcome.received = receipts.lines - before.lines
+        return receipts
+
+    def _receive_records(self, topics: Topics, noted: Receipts) -> Receipts:
+        """Append what is new in topics, in one commit. What fails costs the topics alone."""
+        stretches: list[Stretch] = []
+        with self._costing_topics(topics):
+            stretches, troubles = new_records(self._spark, topics, self._tables.read_up_to)
+            for trouble in troubles:
+                self._fail(trouble)
+        if not stretches:
+            return noted
+        identities = {(item.topic, item.partition): item.identity for item in stretches}
+        lines = read(self._spark, topics, stretches).mapInArrow(
+            record_receiver(sorted(self._targets), identities), RECEIVED_DDL
+        )
+        with self._kept(lines) as lines:
+            number = 0
+            with self._costing_topics(topics):
+                # To its end, so that what fails behind this is not Kafka's fault.
+                number = lines.count()
+            # Where a transaction ends there is an offset without a record.
+            if number:
+                self._tables.receive(self._with_repeats(lines, noted.last + 1), noted.last + 1)
+        self._after("received records")
+        return self._tables.note_receipts(self._now, {})
+
+    @contextmanager
+    def _costing_topics(self, topics: Topics) -> Iterator[None]:
+        try:
+            yield
+        except Py4JJavaError as error:
+            self._fail(str(told_of(topics, error)))
+        except (KafkaError, PySparkException) as error:
+            self._fail(str(error).partition("\n")[0])
+
+    def _receive_files(self, inputs: Sequence[str], reentries: Reentries, noted: Receipts) -> Receipts:
+        """Append the lines of new files, in one commit."""
         files, failed = new_files(inputs, noted.contents)
         for error in failed:
             self._fail(str(error))
@@ -368,9 +423,7 @@ class _Run:
                 self._tables.receive(self._with_repeats(sound, noted.last + 1), noted.last + 1)
         self._after("received")
         empty = {f.file_sha256: f.source.name for f in files if f.file_sha256 not in gone}
-        receipts = self._tables.note_receipts(self._now, empty)
-        self._outcome.received = receipts.lines - noted.lines
-        return receipts
+        return self._tables.note_receipts(self._now, empty)
 
     def _fail(self, trouble: str) -> None:
         log.error("messages: %s", trouble)

@@ -1,4 +1,4 @@
-"""Lines of files to rows of ``bronze.messages``: which files are new, and a worker that cuts them."""
+"""Lines of files and records of Kafka to rows of ``bronze.messages``: what is new, and the workers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ import pyarrow as pa
 
 from ingest.errors import FileReadError
 from ingest.messages.envelope import MAX_BYTES, Refusal, message_id, read_envelope
+from ingest.messages.kafka import source_name
 from ingest.sources import ProbedFile, Source, digest_of, find_sources
 
 PATTERNS = ("*.jsonl", "*.ndjson", "*.jsonl.gz", "*.ndjson.gz")
 """Names of files that hold messages."""
 # A worker hands over messages in batches of about this many bytes.
 _BATCH_BYTES = 4_000_000
+# What `_unparsed` says of the key of a record that is not the key of its message.
+_KEY = "(key of the record)"
 
 RECEIVED_DDL = (
     "_record_id STRING, _message_id STRING, target STRING, key STRING, event_ts TIMESTAMP, "
@@ -54,19 +57,22 @@ RECEIVED = pa.schema(
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a file.
+    """One line of a file, or one record of Kafka.
 
     Attributes:
-        position: Its number, from 1.
-        offset: Where it begins in the unpacked content.
+        position: Its number, from 1; of a record, its offset in its partition.
+        offset: Where it begins in the unpacked content; None for a record.
         length: Its bytes without the line break.
-        raw: These bytes; None where they are more than a message may have.
+        raw: These bytes; None where they are more than a message may have, and where a record has no
+            value.
+        key: The key beside the value of a record, if it has one.
     """
 
     position: int
-    offset: int
+    offset: int | None
     length: int
     raw: bytes | None
+    key: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -77,11 +83,13 @@ class Again:
         supersedes: Record id of that message.
         attempt: Which time at the gate this is, from 2.
         is_corrected: Whether its text is another one.
+        key: The key that it had, which a record of Kafka may have beside its text.
     """
 
     supersedes: str
     attempt: int
     is_corrected: bool
+    key: str | None = None
 
 
 Reentries = Mapping[str, Mapping[int, Again]]
@@ -175,10 +183,14 @@ def received(
         "_supersedes": again.supersedes if again else None,
         "_attempt": again.attempt if again else 1,
     }
+    beside = _key_beside(line, again)
+    row["key"] = beside
     if line.raw is None:
-        said = f"it has {line.length:,} bytes; {MAX_BYTES:,} is the most"
+        kind, said = "MESSAGE_TOO_LARGE", f"it has {line.length:,} bytes; {MAX_BYTES:,} is the most"
+        if not line.length:
+            kind, said = "NO_VALUE", "it is a record without a value, and messages delete nothing"
         row |= {"_message_id": message_id(b"", None, place), "stage": "json_parsing"}
-        return row | {"error_type": "MESSAGE_TOO_LARGE", "error": said}
+        return row | {"error_type": kind, "error": said}
     found = read_envelope(line.raw, targets)
     try:
         row["payload"] = line.raw.decode("utf-8")
@@ -187,12 +199,54 @@ def received(
     if isinstance(found, Refusal):
         row |= {"stage": found.stage, "error_type": found.error_type, "error": found.error}
         return row | {"target": found.target, "_message_id": message_id(line.raw, None, place)}
-    row |= {"target": found.target, "key": found.key, "event_ts": found.event_ts}
-    row["_unparsed"] = list(found.unknown)
+    if found.key is not None:
+        # What the message itself says counts.
+        beside = None
+    row |= {"target": found.target, "event_ts": found.event_ts}
+    row["key"] = beside if found.key is None else found.key
+    is_key_unused = line.key is not None and (row["key"] or "").encode() != line.key
+    row["_unparsed"] = [*found.unknown, *([_KEY] if is_key_unused else [])]
     # Sent again in the same words on purpose it is no repeat; the place makes it another message.
     is_told_anew = again is not None and not again.is_corrected
     event_ts = None if is_told_anew else found.event_ts
-    return row | {"_message_id": message_id(line.raw, event_ts, place)}
+    return row | {"_message_id": message_id(line.raw, event_ts, place, beside)}
+
+
+def _key_beside(line: Line, again: Again | None) -> str | None:
+    return again.key if again else _text(line.key)
+
+
+def _text(raw: bytes | None) -> str | None:
+    """Bytes as text; None where they are none."""
+    try:
+        return None if raw is None else raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def record_receiver(
+    targets: Collection[str], identities: Mapping[tuple[str, int], str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make what a worker runs: rows of Kafka's source in, rows of RECEIVED_DDL out.
+
+    Args:
+        targets: Names of the configured targets.
+        identities: What stands for a file's sha256, by topic and partition.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = []
+            for record in batch.to_pylist():
+                topic, partition, value = record["topic"], record["partition"], record["value"]
+                size = 0 if value is None else len(value)
+                raw = None if size > MAX_BYTES else value
+                line = Line(record["offset"], None, size, raw, record["key"])
+                identity = identities[topic, partition]
+                rows.append(received(line, source_name(topic, partition), identity, targets))
+            yield pa.RecordBatch.from_pylist(rows, RECEIVED)
+
+    return run
 
 
 def receiver(

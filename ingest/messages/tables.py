@@ -270,8 +270,36 @@ class Tables:
                 rows.append({**row, **nothing, "pipeline_version": self._version})
         if not rows:
             return noted
-        self._append("message_files", "file_sha256", rows)
+        # A partition of Kafka is received again and again.
+        self._append("message_files", ("file_sha256", "receipt"), rows)
         return self.receipts()
+
+    def read_up_to(self, identities: Collection[str]) -> dict[str, int]:
+        """How far partitions of Kafka were received.
+
+        Only the last receipt of each is looked at.
+
+        Args:
+            identities: Of partitions, see ``Stretch``.
+
+        Returns:
+            By identity the offset behind the last record; those are left out of which nothing was
+            received.
+        """
+        last: dict[str, int] = {}
+        for row in self._read_small("message_files", ["file_sha256", "receipt"]):
+            if row["file_sha256"] in identities:
+                last[row["file_sha256"]] = max(row["receipt"], last.get(row["file_sha256"], 0))
+        if not last:
+            return {}
+        found = (
+            self.read("bronze", "messages")
+            .where(F.col("receipt").isin(sorted(set(last.values()))))
+            .where(F.col("_file_sha256").isin(sorted(last)))
+            .groupBy("_file_sha256")
+            .agg(F.max("_position").alias("position"))
+        )
+        return {row["_file_sha256"]: row["position"] + 1 for row in found.collect()}
 
     def insert(self, schema: str, name: str, rows: DataFrame, received: str, span: Span) -> None:
         """Write the messages that are not there yet, in one commit.
@@ -401,7 +429,7 @@ class Tables:
     ) -> None:
         """Write into the history what no window's end changed."""
         row = self._change(target.name, Window(now, now), outcome, before, after, now)
-        self._append("schema_changes", "change_id", [row])
+        self._append("schema_changes", ("change_id",), [row])
 
     def record(self, target: Target, window: Window, plan: Plan, now: datetime) -> None:
         """Write into the history what a window's end changed."""
@@ -411,7 +439,7 @@ class Tables:
             "messages": sum(request.messages for request in plan.granted),
             "message_ids": [i for request in plan.granted for i in request.examples],
         }
-        self._append("schema_changes", "change_id", [row])
+        self._append("schema_changes", ("change_id",), [row])
 
     def record_refusals(
         self,
@@ -435,7 +463,7 @@ class Tables:
                     "message_ids": list(item.examples),
                 }
             )
-        self._append("schema_changes", "change_id", rows)
+        self._append("schema_changes", ("change_id",), rows)
 
     def _change(
         self,
@@ -474,12 +502,12 @@ class Tables:
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
 
-    def _append(self, name: str, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _append(self, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Append those rows whose key is not there yet, in one commit."""
         path = str(self._lake.table_path("bronze", name))
         version = DeltaTable(path).version()
-        known = {row[key] for row in self._read_small(name, [key])}
-        new = [row for row in rows if row[key] not in known]
+        known = {tuple(row[part] for part in key) for row in self._read_small(name, key)}
+        new = [row for row in rows if tuple(row[part] for part in key) not in known]
         if not new:
             return
         try:

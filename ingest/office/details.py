@@ -228,6 +228,8 @@ def _of_message(office: Office, record: Refused) -> Details:
     ).fetchall()
     error, at = given_up[0] if given_up else (error, at)
     lines, note = _lines(payload, source_file, digest, offset, "utf-8", None)
+    if offset is None and payload is not None:
+        note = "of the message, a record of Kafka"
     return Details(
         record=record,
         unit="line",

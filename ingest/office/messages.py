@@ -99,8 +99,9 @@ class MessagePayloads:
             records: The messages.
         """
         ids = [record.record_id for record in records]
-        rows = office.bronze_rows(RECORD_TYPE, ids, "_record_id, payload")
-        self._texts: dict[str, str | None] = dict(rows)
+        rows = office.bronze_rows(RECORD_TYPE, ids, "_record_id, payload, key")
+        self._texts: dict[str, str | None] = {record_id: text for record_id, text, _ in rows}
+        self.keys: dict[str, str | None] = {record_id: key for record_id, _, key in rows}
 
     def text(self, record: Refused) -> str:
         """The text of a message.
@@ -111,8 +112,8 @@ class MessagePayloads:
         text = self._texts.get(record.record_id)
         if text is None:
             raise InputError(
-                f"Message {record.record_id[:12]} has no text: it is no UTF-8, or too long to be kept. "
-                "Ask its sender for it, and discard this one."
+                f"Message {record.record_id[:12]} has no text: it is no UTF-8, too long to be kept, or "
+                "a record of Kafka without a value. Ask its sender for it, and discard this one."
             )
         return text
 
@@ -145,15 +146,13 @@ def check_message(text: str) -> None:
         )
 
 
-def plan(
-    office: Office, records: Sequence[Refused]
-) -> tuple[list[tuple[Refused, str, bool]], list[Left]]:
+def plan(office: Office, records: Sequence[Refused]) -> tuple[list[tuple[str, Again]], list[Left]]:
     """Work out with what text each message is sent again.
 
     Returns:
-        Messages with their text and whether it is a corrected one, and those that cannot be sent as
-        they are, with the reason.
+        Texts with what each sends again, and messages that cannot be sent as they are, with the reason.
     """
+    from ingest.messages.receiving import Again
     from ingest.office.corrections import Left
 
     if not records:
@@ -164,17 +163,19 @@ def plan(
     again, left = [], []
     for record in records:
         try:
-            text = corrected.get(record.record_id) or payloads.text(record)
+            # Of Kafka a message may have several lines. In JSON a line break is only a blank.
+            text = corrected.get(record.record_id) or payloads.text(record).replace("\n", " ")
             check_message(text)
         except InputError as error:
             left.append(Left(record, str(error)))
         else:
-            again.append((record, text, record.record_id in corrected))
+            is_corrected, key = record.record_id in corrected, payloads.keys[record.record_id]
+            again.append((text, Again(record.record_id, record.attempt + 1, is_corrected, key)))
     return again, left
 
 
 def write_file(
-    lake: Lake, again: Sequence[tuple[Refused, str, bool]]
+    lake: Lake, again: Sequence[tuple[str, Again]]
 ) -> tuple[Path, dict[str, dict[int, Again]]]:
     """Write messages that are sent again to a file of their own.
 
@@ -184,22 +185,17 @@ def write_file(
     Returns:
         The file, and what each of its lines sends again, as the messages job takes it.
     """
-    from ingest.messages.receiving import Again
-
     # The first line is blank, and no two replays have it alike: no message, and content of its own.
-    told = "\n".join(f"{record.record_id} {record.attempt}" for record, _, _ in again)
+    told = "\n".join(f"{item.supersedes} {item.attempt}" for _, item in again)
     name = hashlib.sha256(told.encode()).hexdigest()
     blank = "".join(" " if digit == "1" else "\t" for digit in f"{int(name[:16], 16):064b}")
-    data = "\n".join([blank, *(text for _, text, _ in again), ""]).encode("utf-8")
+    data = "\n".join([blank, *(text for text, _ in again), ""]).encode("utf-8")
     path = lake.path / "replay" / RECORD_TYPE / f"replay_{name[:16]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(data)
     part.replace(path)
-    lines = {
-        number: Again(record.record_id, record.attempt + 1, is_corrected)
-        for number, (record, _, is_corrected) in enumerate(again, 2)
-    }
+    lines = {number: item for number, (_, item) in enumerate(again, 2)}
     return path, {hashlib.sha256(data).hexdigest(): lines}
 
 

@@ -1,170 +1,44 @@
-"""A simulated hour of messages: drift, conflict, an outage, kills between writes, retries that end.
+"""Simulated days of messages: drift, conflicts, outages, kills between writes, retries that end.
 
 The clock is passed in. After each step every message is in one place once, counted by other code.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import copy_golden, rows
+from conftest import copy_golden
+from message_story import (
+    CUSTOMERS,
+    TARGETS,
+    WAITING,
+    Killed,
+    Story,
+    at,
+    customer,
+    deep,
+    kill_process,
+    order,
+)
 
 from ingest.cli import cli
 from ingest.cli_messages import told
-from ingest.environment import PROJECT_ROOT
-from ingest.lake import Lake
 from ingest.lock import LakeLock
 from ingest.messages.job import Outcome, follow_messages, run_messages
 from ingest.messages.sample import GRANTED, REFUSED, generate_messages
 from ingest.messages.tables import Tables
-from ingest.messages.targets import load_targets
 from ingest.office.actions import Note
 from ingest.replay import ReplayOptions, run_replay
-from ingest.transform import invoke_dbt, models_dir
+from ingest.transform import invoke_dbt
 
 pytestmark = pytest.mark.usefixtures("session")
-
-TARGETS = load_targets(models_dir())
-CUSTOMERS = "silver.customer_updates"
-WAITING = "bronze.messages_waiting"
-
-
-class Killed(Exception):  # noqa: N818 (it is no error)
-    """What a kill is to the tables: nothing more is written."""
-
-
-def at(clock: str) -> datetime:
-    return datetime.fromisoformat(f"2024-05-01T{clock}+00:00")
-
-
-def customer(key: str, event: str = "08:00:00", **data: object) -> str:
-    return json.dumps(
-        {
-            "target": "customer_updates",
-            "key": key,
-            "event_ts": f"2024-05-01T{event}Z",
-            "data": {"customer_id": key, **data},
-        }
-    )
-
-
-def order(key: str | None, amount: float) -> str:
-    data = {"order_id": key, "amount": amount, "event_ts": "2024-05-01T08:00:00Z"}
-    return json.dumps({"target": "order_events", "data": data})
-
-
-def deep(depth: int) -> object:
-    return {"d": deep(depth - 1)} if depth > 1 else {"d": 1}
-
-
-class Story:
-    """A lake, a landing folder, and what was sent there."""
-
-    def __init__(self, folder: Path) -> None:
-        self.lake = Lake(folder / "lake")
-        self.landing = folder / "landing %20"
-        self.landing.mkdir()
-
-    def send(self, name: str, *lines: str) -> None:
-        (self.landing / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-
-    def run(
-        self, clock: str, killed_after: str | None = None, *, is_full_audit: bool = False
-    ) -> Outcome:
-        def after(step: str) -> None:
-            if step == killed_after:
-                raise Killed(step)
-
-        with LakeLock(self.lake.path, "test"):
-            return run_messages(
-                self.lake,
-                [str(self.landing)],
-                TARGETS,
-                lambda: at(clock),
-                after,
-                is_full_audit=is_full_audit,
-            )
-
-    def sql(self, query: str) -> list[tuple[object, ...]]:
-        return rows(self.lake, query)
-
-    def places(self) -> dict[str, str]:
-        """Each message's place, by other code than the job's; a message in two places fails here."""
-        found: Counter[tuple[str, str]] = Counter()
-        for place, query in {
-            "waiting": f"select _message_id from {WAITING}",
-            "bad": "select _message_id from bronze.bad_data",
-            "refused": "select _message_id from bronze.messages where stage is not null",
-            "customers": f"select _message_id from {CUSTOMERS}",
-            "orders": "select _message_id from silver.order_events",
-            "quarantine": "select _message_id from silver.order_events_quarantine",
-        }.items():
-            found.update((str(row[0]), place) for row in self.sql(query))
-        received = {str(r[0]) for r in self.sql("select distinct _message_id from bronze.messages")}
-        placed = dict(found.keys())
-        assert set(found.values()) <= {1} and len(placed) == len(found), "a message is there twice"
-        assert set(placed) == received, "a message is nowhere"
-        return placed
-
-    def tally(self) -> dict[str, int]:
-        return dict(Counter(self.places().values()))
-
-    def alterations(self) -> int:
-        """Commits that changed the schema of the customers' table, after the one that made it."""
-        log = self.lake.table_path("silver", "customer_updates") / "_delta_log"
-        commits = sorted(log.glob("*.json"))
-        return sum('"metaData"' in commit.read_text("utf-8") for commit in commits[1:])
-
-
-KILL = """
-import os, signal, sys
-from datetime import datetime
-from pathlib import Path
-from ingest.lake import Lake
-from ingest.lock import LakeLock
-from ingest.messages.job import run_messages
-from ingest.messages.targets import load_targets
-from ingest.transform import models_dir
-
-lake, landing, clock, step = sys.argv[1:]
-
-def after(done):
-    print(done, flush=True)
-    if done == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-with LakeLock(Path(lake), "killed"):
-    run_messages(Lake(Path(lake)), [landing], load_targets(models_dir()),
-                 lambda: datetime.fromisoformat(clock), after)
-"""
-
-
-def kill_process(story: Story, folder: Path, clock: str, step: str) -> None:
-    # Into files: a JVM that outlives its parent holds pipes open, and who reads them waits for it.
-    out, err = folder / "killed.out", folder / "killed.err"
-    arguments = [str(story.lake.path), str(story.landing), at(clock).isoformat(), step]
-    with out.open("wb") as told, err.open("wb") as trouble:
-        done = subprocess.run(
-            [sys.executable, "-c", KILL, *arguments],
-            cwd=PROJECT_ROOT,
-            env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=told,
-            stderr=trouble,
-            check=False,
-        )
-    assert done.returncode == -signal.SIGKILL, err.read_text("utf-8")[-2000:]
-    assert out.read_text("utf-8").splitlines()[-1] == step
 
 
 def test_a_day_of_drift_ends_with_every_message_in_one_place(
@@ -356,32 +230,84 @@ def work_off(story: Story, folder: Path) -> None:
     assert story.tally() == tally
 
 
-def test_the_sample_ends_where_its_manifest_says(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    manifest = generate_messages(story.landing, messages=400)
-    ways = manifest.ways
-    # bigint and double have no type above them, and what comes first in the window is granted: a double
-    # holds these large whole numbers too, a bigint no fraction.
-    first = re.search(r'"points": (\d{10}|\d+\.5)', Path(manifest.file).read_text("utf-8"))
-    assert first is not None
-    granted = {*GRANTED, "customer_updates"}
-    if "." in first[1]:
-        granted.add("points_fraction")
-    refused = sum(ways[way] for way in REFUSED)
+# When files come in the course of a day, and what happens to the run that receives them: the step behind
+# which it is killed, or the target that is out.
+DAY: dict[str, str | None] = {
+    "00:01:30": None,
+    "03:59:10": "received",
+    "07:20:00": "out customer_updates",
+    "11:00:00": "wrote customer_updates",
+    "15:45:59": "out order_events",
+    "20:10:00": "updated waiting",
+    "23:40:00": None,
+}
 
-    told_at = [story.run(clock) for clock in ("10:00:30", "10:03:00", "10:16:00")]
-    assert [outcome.exit_code for outcome in told_at] == [0, 0, 0]
-    counts = told_at[-1].counts
-    assert (counts.lines, counts.repeats, counts.refused) == (400, ways["repeat"], refused)
+
+def test_a_day_of_windows_ends_where_the_manifests_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(tmp_path)
+    ways: Counter[str] = Counter()
+    insert = Tables.insert
+    lines = 0
+    for seed, (clock, event) in enumerate(DAY.items(), 1):
+        manifest = generate_messages(story.landing, messages=120, seed=seed)
+        ways.update(manifest.ways)
+        lines += manifest.lines
+        what, _, which = (event or "").partition(" ")
+
+        def out(self: Tables, schema: str, name: str, *more: object, target: str = which) -> None:
+            if name == target:
+                raise OSError("its disk is away")
+            insert(self, schema, name, *more)  # type: ignore[arg-type]
+
+        if what == "out":
+            with monkeypatch.context() as patched:
+                patched.setattr(Tables, "insert", out)
+                assert story.run(clock).exit_code == 1
+            waiting = {row[0] for row in story.sql(f"select error from {WAITING}")}
+            assert "TARGET_OUT: its disk is away" in waiting
+        elif event is not None:
+            with pytest.raises(Killed):
+                story.run(clock, event)
+        else:
+            assert story.run(clock).exit_code == 0
+        # The first run after the window's end. What waits has been tried since, or has come since.
+        outcome = story.run(later(clock, minutes=3))
+        assert outcome.exit_code == 0, told(outcome)
+        assert (outcome.counts.lines, sum(story.tally().values())) == (lines, lines - ways["repeat"])
+
+    last = story.run(later("23:40:00", minutes=16), is_full_audit=True)
+    assert last.exit_code == 0, told(last)
+    # bigint and double have no type above them, and what comes first is granted: a double holds these
+    # large whole numbers too, a bigint no fraction.
+    first = next(
+        found[1]
+        for seed in range(1, 1 + len(DAY))
+        if (found := re.search(r'"points": (\d{10}|\d+\.5)', sample(story, seed)))
+    )
+    granted = {*GRANTED, "customer_updates"} | ({"points_fraction"} if "." in first else set())
+    drifted = {"new_column", "new_nested", "wider_points", "points_fraction", "conflict"}
+    counts = last.counts
+    refused = sum(ways[way] for way in REFUSED)
+    assert (counts.lines, counts.repeats, counts.refused) == (lines, ways["repeat"], refused)
     assert counts.landed == {
         "customer_updates": sum(ways[way] for way in granted),
         "order_events": ways["order_events"],
     }
     assert counts.quarantined == {"order_events": ways["broken_rule"]}
-    drifted = {"new_column", "new_nested", "wider_points", "points_fraction", "conflict"}
     assert (counts.waiting, counts.bad_data) == (0, sum(ways[way] for way in drifted - granted))
-    assert story.alterations() == 1
-    assert sum(story.tally().values()) == 400 - ways["repeat"]
+    # Each drift was granted once, in the first window in which it came.
+    assert 1 <= story.alterations() <= len(GRANTED)
+    assert sum(story.tally().values()) == lines - ways["repeat"]
+
+
+def later(clock: str, minutes: int) -> str:
+    return f"{at(clock) + timedelta(minutes=minutes):%H:%M:%S}"
+
+
+def sample(story: Story, seed: int) -> str:
+    return (story.landing / f"messages_{seed}.jsonl").read_text("utf-8")
 
 
 def test_who_follows_sees_windows_end_where_no_file_comes_and_stops_when_asked(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,13 @@ from conftest import SampleLake, commits, rows
 
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
+from ingest.messages.job import run_messages
+from ingest.messages.targets import load_targets
 from ingest.office.actions import Note, happen
 from ingest.office.refused import Filter, Office, Refused
 from ingest.office.states import OPEN_STATES
 from ingest.replay import ReplayOptions, run_replay
+from ingest.transform import models_dir
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -35,9 +39,9 @@ def correct(lake: Lake, texts: dict[str, str]) -> None:
         happen(office, office.find(list(texts)), "corrected", NOTE, texts)
 
 
-def refused(lake: Lake, states: tuple[str, ...]) -> dict[str, Refused]:
+def refused(lake: Lake, states: tuple[str, ...], record_type: str = "orders") -> dict[str, Refused]:
     with Office(lake) as office:
-        found, _ = office.select(Filter(record_types=("orders",), states=states))
+        found, _ = office.select(Filter(record_types=(record_type,), states=states))
     return {record.record_id: record for record in found}
 
 
@@ -149,6 +153,7 @@ def test_records_go_through_the_gate_again_once_each_until_they_pass_or_are_worn
     assert {code: numbers[:3] for code, numbers in told_by_rule.items()} == by_rule
     assert told_by_rule["QTY_NOT_INTEGER"][1:] == [4, 1, 3]
 
+    check_together(lake, tmp_path)
     check_histories(lake)
     check_causes(lake)
     assert story(lake, failing) == [
@@ -170,6 +175,46 @@ def test_records_go_through_the_gate_again_once_each_until_they_pass_or_are_worn
     [*_, (kind, became, _, newer)] = story(lake, str(again[outdated][0]))
     assert (kind, became) == ("became", "superseded")
     assert rows(lake, f"select record_id from silver.orders where order_id = '{order}'") == [(newer,)]
+
+
+def check_together(lake: Lake, folder: Path) -> None:
+    """A lake has messages too: one replay sends both, each through its own gate."""
+    lines = (
+        order_message(None, 5),
+        order_message("O-1", "many"),
+        order_message("O-2", -1),
+    )
+    (folder / "messages.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    targets = load_targets(models_dir())
+    for minutes in (30, 0):
+        at = datetime.now(UTC) - timedelta(minutes=minutes)
+        outcome = run_messages(lake, [str(folder / "messages.jsonl")], targets, lambda at=at: at)
+    assert (outcome.exit_code, outcome.counts.bad_data) == (0, 1)
+    found = {record.position: record for record in refused(lake, ("pending",), "messages").values()}
+    correct(lake, {found[number].record_id: order_message("O-9", number) for number in (1, 2)})
+    waiting = min(refused(lake, ("pending",)))
+    correct(lake, {waiting: "O-together,C-1,SKU-1,3,2024-05-01 10:00:00,web,mended"})
+    assert run_replay(lake, OPTIONS) == 0
+    assert rows(lake, "select amount::int, _attempt from silver.order_events order by 1") == [
+        (1, 2),
+        (2, 2),
+    ]
+    assert len(rows(lake, "select 1 from silver.orders where order_id = 'O-together'")) == 1
+    assert set(refused(lake, ("pending",), "messages")) == {found[3].record_id}
+    assert rows(
+        lake,
+        "select dataset, rule_code, reason, owner, open_records::int, reentered::int "
+        "from marts.quarantine_debt where record_type = 'messages' order by 2",
+    ) == [
+        ("order_events", "MISSING_ORDER_ID", "key", "order-desk", 0, 1),
+        ("order_events", "NEGATIVE_AMOUNT", "amount", "order-desk", 1, 0),
+        ("order_events", "TYPE_CONFLICT", None, "order-desk", 0, 1),
+    ]
+
+
+def order_message(order: str | None, amount: object) -> str:
+    data = {"order_id": order, "amount": amount, "event_ts": "2024-05-01T10:00:00Z"}
+    return json.dumps({"target": "order_events", "data": data})
 
 
 def story(lake: Lake, record_id: str) -> list[tuple[object, ...]]:

@@ -3,12 +3,14 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from ingest import environment
 from ingest.environment import (
+    BROKER_LOCK,
     PROJECT_ROOT,
     build_class_archive,
     cds_options,
@@ -127,9 +129,15 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_the_lock_of_this_project_names_delta() -> None:
-    names = [jar.name for jar in locked_jars()]
-    assert names == ["delta-spark_4.2_2.13", "delta-storage"]
+def test_the_locks_of_this_project_go_together() -> None:
+    jars = {jar.name: jar.version for jar in locked_jars()}
+    assert list(jars)[:2] == ["delta-spark_4.2_2.13", "delta-storage"]
+    of_spark = {jar.version for jar in locked_jars() if jar.group == "org.apache.spark"}
+    assert of_spark == {metadata.version("pyspark")}
+    # A broker runs on its own version of the clients, which it gets from the job's jars.
+    broker = [jar for jar in locked_jars(BROKER_LOCK) if jar.group == "org.apache.kafka"]
+    assert {jar.version for jar in broker} == {jars["kafka-clients"]}
+    assert not set(jars) & {jar.name for jar in broker}
 
 
 def test_a_lock_line_that_is_none_is_named(tmp_path: Path) -> None:

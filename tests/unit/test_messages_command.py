@@ -93,7 +93,12 @@ def test_the_command_takes_the_lock_and_gives_the_exit_code(
     monkeypatch.setattr(job, "run_messages", run)
     result = CliRunner().invoke(cli, ["messages", "--input", "x", "--lake", str(tmp_path / "lake")])
     assert result.exit_code == 1
-    assert seen == [{"is_full_audit": False}, ("x",), ["customer_updates", "order_events"], True]
+    assert seen == [
+        {"topics": None, "is_full_audit": False},
+        ("x",),
+        ["customer_updates", "order_events"],
+        True,
+    ]
     assert "BROKEN" in result.output
 
 

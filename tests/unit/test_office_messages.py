@@ -134,7 +134,10 @@ def test_what_is_sent_again_is_a_line_that_says_whom_it_follows(lake: Lake, tmp_
     with Office(lake, bronze=True) as office:
         records = office.find([by_line[1], by_line[2], by_line[4]])
         again, left = messages.plan(office, records)
-    assert [(text, is_corrected) for _, text, is_corrected in again] == [(new, True), (LINES[3], False)]
+    assert [(text, item.is_corrected, item.key) for text, item in again] == [
+        (new, True, "C1"),
+        (LINES[3], False, None),
+    ]
     assert ["UNKNOWN_TARGET" in item.why for item in left] == [True]
 
     path, lines = messages.write_file(lake, again)

@@ -19,16 +19,23 @@ events as (
     _record_id as record_id,
     element_at(failure_reasons, 1) as rule_code,
     _ingested_at,
-    {{ untouched_state(record_type) }} as untouched_state
+    {{ untouched_state(record_type) }} as untouched_state,
+    '{{ record_type }}' as rules_of,
+    cast(null as string) as owner
   from {{ ref(record_type ~ '_quarantine') }}
 ),
 
 {% endfor %}
+messages as (
+  {{ message_refusals() }}
+),
+
 refused as (
   {% for record_type in var('record_types') %}
-  {{ 'union all' if not loop.first }}
   select * from {{ record_type }}
+  union all
   {% endfor %}
+  select * from messages
 ),
 
 states as (
@@ -59,7 +66,7 @@ debt as (
     aged.record_type,
     aged.rule_code,
     dim_rules.reason,
-    dim_rules.owner,
+    coalesce(dim_rules.owner, aged.owner) as owner,
     count(*) as refused,
     count_if(aged.is_open) as open_records,
     min(case when aged.is_open then aged._ingested_at end) as oldest_open_at,
@@ -74,9 +81,10 @@ debt as (
     {{ clock }} as measured_at
   from aged
   left join {{ ref('dim_rules') }} as dim_rules
-    on aged.record_type = dim_rules.record_type and aged.rule_code = dim_rules.rule_code
+    on aged.rules_of = dim_rules.record_type and aged.rule_code = dim_rules.rule_code
   group by
-    aged.dataset, aged.record_type, aged.rule_code, dim_rules.reason, dim_rules.owner
+    aged.dataset, aged.record_type, aged.rule_code, dim_rules.reason,
+    coalesce(dim_rules.owner, aged.owner)
 )
 
 select * from debt
