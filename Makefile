@@ -106,7 +106,7 @@ from sqlfluff.cli.commands import cli; cli()"
 
 .PHONY: test lint lint-python lint-sql bench fmt
 test: lint $(AIRFLOW) $(BROKER) ## Everything that proves the project: linters, types, unit and integration tests
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --durations 25 $(ARGS)
+	@$(BIN)/python -m pytest --durations 25 $(ARGS)
 
 lint: $(DEV) $(JARS) $(CLASSES) ## Check style and types, change nothing
 	@$(MAKE) --no-print-directory --jobs 2 lint-python lint-sql

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from filelock import FileLock
 
 from ingest.environment import PROJECT_ROOT
 from ingest.lake import Lake
@@ -71,25 +70,9 @@ def table_contents(lake: Lake, aside: set[str] | None = None) -> dict[str, list[
     return contents
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deal the tests out to workers: those of the one Spark together, and those of a module together.
-
-    Who needs no first run comes first, so that a worker has work while another makes it.
-    """
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            group = "session" if "session" in item.fixturenames else item.path.stem  # type: ignore[attr-defined]
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: "first_run" in getattr(item, "fixturenames", ()))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def session() -> None:
-    """The one Spark of all tests, in their own process: who uses it goes to one worker.
-
-    It runs a dozen builds, so it compiles as a long run does.
-    """
+    """The one Spark of this process. It runs a dozen builds, so it compiles as a long run does."""
     start_session(input_bytes=LONG_RUN_BYTES)
 
 
@@ -239,39 +222,23 @@ class FirstRun:
     told: str
     exit_code: int
 
-    @property
-    def lake(self) -> Path:
-        """A copy of the lake as the target left it; the checkout's own is the one of the README."""
-        return self.checkout.root.parent / "lake"
 
-
-def call_first(target: str, factory: pytest.TempPathFactory, worker: str) -> FirstRun:
-    """Call a make target once for all workers; who comes while it runs waits for it."""
-    folder = factory.getbasetemp()
-    # Of several workers each has a folder in the one of the run.
-    folder = (folder if worker == "master" else folder.parent) / f"make {target}"
-    folder.mkdir(exist_ok=True)
-    outcome = folder / "outcome.json"
-    with FileLock(folder / "lock"):
-        if not outcome.is_file():
-            checkout = copy_checkout(folder / "checkout")
-            run = checkout.shell(f"make {target}")
-            if (checkout.root / "lake").is_dir():
-                shutil.copytree(checkout.root / "lake", folder / "lake")
-            outcome.write_text(json.dumps({"told": run.stdout, "exit_code": run.returncode}), "utf-8")
-    return FirstRun(Checkout(folder / "checkout"), **json.loads(outcome.read_text("utf-8")))
+def call_first(target: str, root: Path) -> FirstRun:
+    checkout = copy_checkout(root)
+    run = checkout.shell(f"make {target}")
+    return FirstRun(checkout, run.stdout, run.returncode)
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> FirstRun:
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
     """After `make run`."""
-    return call_first("run", tmp_path_factory, worker_id)
+    return call_first("run", tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture(scope="session")
-def orders_lab(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> FirstRun:
+def orders_lab(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
     """After `make orders-lab`."""
-    return call_first("orders-lab", tmp_path_factory, worker_id)
+    return call_first("orders-lab", tmp_path_factory.mktemp("lab"))
 
 
 @dataclass(frozen=True)
@@ -292,8 +259,9 @@ def sample_lake(first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -
     manifest = generate(again, entries=60, orders=6000)
     names = sorted(path.name for path in again.iterdir())
     assert filecmp.cmpfiles(samples, again, names, shallow=False) == (names, [], [])
+    # The README's commands change the other one.
     lake = Lake(tmp_path_factory.mktemp("lake") / "lake")
-    shutil.copytree(first_run.lake, lake.path)
+    shutil.copytree(first_run.checkout.root / "lake", lake.path)
     return SampleLake(samples, manifest, lake, first_run.exit_code)
 
 
@@ -338,7 +306,7 @@ def golden_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def grown_lake(
-    session: None, sample_lake: SampleLake, golden_files: Path, tmp_path_factory: pytest.TempPathFactory
+    sample_lake: SampleLake, golden_files: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Lake:
     """A copy of the lake with a second delivery on top, incrementally: the golden files among it."""
     lake = Lake(tmp_path_factory.mktemp("grown") / "lake")

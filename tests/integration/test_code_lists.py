@@ -19,8 +19,6 @@ from ingest.session import start_on
 from ingest.summary import print_summary
 from ingest.transform import invoke_dbt
 
-pytestmark = pytest.mark.usefixtures("session")
-
 ODD_SEED = """\
 code,name
 01,l'Hospitalet

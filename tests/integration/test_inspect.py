@@ -22,8 +22,6 @@ from ingest.inspection.subject import look
 from ingest.sample import Manifest, generate
 from ingest.transform import models_dir
 
-pytestmark = pytest.mark.usefixtures("session")
-
 MALFORMED = "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION"
 
 

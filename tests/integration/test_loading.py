@@ -62,9 +62,7 @@ def wait_until(process: subprocess.Popen[bytes], happened: Callable[[], bool]) -
 
 
 @pytest.fixture(scope="module")
-def streamed_lake(
-    session: None, sample_lake: SampleLake, tmp_path_factory: pytest.TempPathFactory
-) -> Lake:
+def streamed_lake(sample_lake: SampleLake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The samples by stream, killed while it wrote to Bronze and started again."""
     lake = Lake(tmp_path_factory.mktemp("streamed") / "lake")
     process = start_command("daily", "--input", str(sample_lake.samples), "--lake", str(lake.path))

@@ -199,7 +199,6 @@ def test_full_refresh_gives_the_same_tables_as_incremental(grown_lake: Lake, tmp
     assert rows(lake, letters) == rows(grown_lake, letters)
 
 
-@pytest.mark.usefixtures("session")
 def test_each_broken_law_is_noticed(sample_lake: SampleLake, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     shutil.copytree(sample_lake.lake.path, lake.path)
@@ -324,10 +323,9 @@ def test_killed_at_every_commit_and_files_in_another_order_give_the_same_tables(
                 lake.tables()
             ):
                 assert rows(lake, f"select count(*) from {schema}.{table}") == [(0,)], "half a batch"
-    subprocess.run(command, cwd=PROJECT_ROOT, check=True)
+    assert run_main_job(lake, Options(inputs=inputs)) == 0
     assert len(lake.finished_batches()) == 1
-    rest = [*command[: -len(inputs) * 2], "--input", str(sample_lake.samples)]
-    subprocess.run(rest, cwd=PROJECT_ROOT, check=True)
+    assert run_main_job(lake, Options(inputs=(str(sample_lake.samples),))) == 0
     assert len(lake.finished_batches()) == 2
     for record_type in ("orders", "placsp_entries", "placsp_deleted_entries"):
         ids = f"select _record_id from bronze.{record_type} order by 1"
@@ -372,7 +370,6 @@ class SecondWriter:
         self._thread.join()
 
 
-@pytest.mark.usefixtures("session")
 def test_a_merge_that_fails_is_a_dead_letter_and_what_it_would_have_written_comes_later(
     sample_lake: SampleLake,
     tmp_path: Path,

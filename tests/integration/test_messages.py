@@ -38,8 +38,6 @@ from ingest.office.actions import Note
 from ingest.replay import ReplayOptions, run_replay
 from ingest.transform import invoke_dbt
 
-pytestmark = pytest.mark.usefixtures("session")
-
 
 def test_a_day_of_drift_ends_with_every_message_in_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,7 +72,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def spark(session: None) -> SparkSession:
+def spark() -> SparkSession:
     return start_session()
 
 

@@ -18,7 +18,7 @@ CHILDREN = load_children(silver_dir())
 
 
 @pytest.fixture(scope="module")
-def spark(session: None) -> SparkSession:
+def spark() -> SparkSession:
     return start_session()
 
 

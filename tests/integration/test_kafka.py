@@ -14,8 +14,6 @@ from ingest.cli_messages import told
 from ingest.messages.kafka import Topics, topics_of
 from ingest.session import start_on
 
-pytestmark = pytest.mark.usefixtures("session")
-
 HASTY = ["kafka.default.api.timeout.ms=3000", "kafka.request.timeout.ms=2000"]
 RECEIVED = (
     "select _source_file, _position, key, error_type, is_repeat, _byte_offset from bronze.messages "
