@@ -185,6 +185,11 @@ class Lake:
         """What is about the lake and not in it: the lock, dbt's logs, the state of the last run."""
         return self.path / "_state"
 
+    @property
+    def reentry_files(self) -> Path:
+        """Where records that are sent again are written, a folder for each record type."""
+        return self.path / "replay"
+
     def table_path(self, schema: str, table: str) -> Path:
         """Where a table lies, whether it is there or not."""
         return self.path / schema / table

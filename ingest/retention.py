@@ -8,6 +8,7 @@ from typing import Any
 
 from ingest.office.states import STATES
 from ingest.spans import read_span
+from ingest.terms import mapping_fault
 
 KEYS = tuple(state for state in STATES if state != "purged")
 
@@ -37,14 +38,16 @@ def retention_faults(terms: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """
     if "retention" not in terms:
         return
-    said = terms["retention"]
-    if not isinstance(said, Mapping):
-        fault = (
-            f"retention is {said!r}. It must be a mapping such as {{discarded: 90d}}, or be left out: "
-            "then texts are kept until somebody is forgotten."
-        )
+    fault = mapping_fault(
+        terms,
+        "retention",
+        like="such as {discarded: 90d}",
+        without="texts are kept until somebody is forgotten",
+    )
+    if fault:
         yield int(terms["__line__"]), fault
         return
+    said = terms["retention"]
     for state, text in said.items():
         if state == "__line__":
             continue

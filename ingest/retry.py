@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeGuard
 
+from ingest.terms import mapping_fault
+
 MAX_ATTEMPTS = 3
 """How often a record may come through the gate where its contract says nothing."""
 KEYS = ("window_minutes", "delay_minutes", "backoff", "stages")
@@ -87,14 +89,16 @@ def retry_faults(terms: Mapping[str, Any], stages: set[str]) -> Iterator[tuple[i
         yield line, fault
     if "retry" not in terms:
         return
-    retry = terms["retry"]
-    if not isinstance(retry, Mapping):
-        fault = (
-            f"retry is {retry!r}. It must be a mapping with window_minutes and delay_minutes, or be "
-            "left out: then only corrected records are sent again by themselves."
-        )
-        yield line, fault
+    no_mapping = mapping_fault(
+        terms,
+        "retry",
+        like="with window_minutes and delay_minutes",
+        without="only corrected records are sent again by themselves",
+    )
+    if no_mapping:
+        yield line, no_mapping
         return
+    retry = terms["retry"]
     for faults in (_unknown_keys(retry), _pause_faults(retry), _stage_faults(retry, stages)):
         for fault in faults:
             yield int(retry["__line__"]), f"retry, {fault}"

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from ingest.spans import read_span
+from ingest.terms import mapping_fault
 
 SHARES = ("share_above",)
 COUNTS = ("open_above", "share_from")
@@ -65,14 +66,11 @@ def threshold_faults(terms: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """
     if "alerts" not in terms:
         return
-    said = terms["alerts"]
-    if not isinstance(said, Mapping):
-        fault = (
-            f"alerts is {said!r}. It must be a mapping such as {{open_above: 1000}}, or be left out: "
-            "then nobody is told of anything."
-        )
+    like, without = "such as {open_above: 1000}", "nobody is told of anything"
+    if fault := mapping_fault(terms, "alerts", like=like, without=without):
         yield int(terms["__line__"]), fault
         return
+    said = terms["alerts"]
     line = int(said["__line__"])
     for key, value in said.items():
         if key != "__line__" and (fault := _fault(key, value)):

@@ -190,7 +190,7 @@ def write_file(
     name = hashlib.sha256(told.encode()).hexdigest()
     blank = "".join(" " if digit == "1" else "\t" for digit in f"{int(name[:16], 16):064b}")
     data = "\n".join([blank, *(text for text, _ in again), ""]).encode("utf-8")
-    path = lake.path / "replay" / RECORD_TYPE / f"replay_{name[:16]}.jsonl"
+    path = lake.reentry_files / RECORD_TYPE / f"replay_{name[:16]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(data)

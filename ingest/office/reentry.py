@@ -30,7 +30,6 @@ from ingest.transform import models_dir
 
 COMMAND = "replay"
 """What ``bronze.batches`` says of a batch of records that were sent again."""
-FOLDER = "replay"
 # More files of one content for different records than this are not to be expected.
 _TRIES = 10_000
 
@@ -248,7 +247,7 @@ def write_files(
                 f"{len(again)} {frame.record_type} records do not stand together in one file as they "
                 "stand alone. Nothing was written. Send them again one by one."
             )
-        path = lake.path / FOLDER / frame.record_type / _file_name(contract, name)
+        path = lake.reentry_files / frame.record_type / _file_name(contract, name)
         _write(path, data)
         probed = probe(Source(str(path)), {frame.record_type: contract}, known, dataset=frame.dataset)
         if probed.status != "new":

@@ -106,9 +106,8 @@ class DeltaFiles:
 
     def open_for_changes(self) -> None:
         """Let rows be changed where the table takes new ones alone; :meth:`clean` takes it back."""
-        table = DeltaTable(str(self._path))
-        if table.metadata().configuration.get(_APPEND_ONLY) == "true":
-            table.alter.set_table_properties({_APPEND_ONLY: "false"})
+        if is_append_only(self._path):
+            DeltaTable(str(self._path)).alter.set_table_properties({_APPEND_ONLY: "false"})
 
     def clean(self, *, append_only: bool) -> None:
         """See :class:`Table`. The log then holds a checkpoint and two commits without rows."""

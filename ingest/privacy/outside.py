@@ -9,7 +9,6 @@ from pathlib import Path
 from ingest.errors import FileReadError, InputError
 from ingest.lake import Lake
 from ingest.lock import LOCK_FILE
-from ingest.office.reentry import FOLDER as REENTRY_FOLDER
 from ingest.privacy.identifier import Identifier
 from ingest.sources import Source, digest_of, find_sources
 from ingest.transform import PROJECT_DIR
@@ -65,7 +64,7 @@ class Outside:
                     "Name a folder of nothing but logs."
                 )
         found: set[Path] = set()
-        for folder in (lake.path / REENTRY_FOLDER, *self._landing):
+        for folder in (lake.reentry_files, *self._landing):
             if folder.is_dir():
                 landed = _landed(folder, contents, value)
                 # A folder of files may have the lake, or another one, below it.
